@@ -33,6 +33,7 @@ from app.base.cursors import CursorSigner
 from app.base.egress import KEEPALIVE_CONNECTIONS, EgressPolicy, Lookups
 from app.base.extras import MissingExtra, import_with_extra
 from app.base.ids import new_id
+from app.base.json.process_pool import JsonProcessPool
 from app.base.metrics import Metrics
 from app.base.postgres.database import Database, open_database
 from app.base.postgres.health import HealthMonitor
@@ -334,11 +335,11 @@ def assemble(
     sessions = Sessions(db, tenancy, settings.session_s)
     public_url = None if settings.public_url is None else PublicUrl.parse(settings.public_url)
     kept = Secrets(db, sealer)
-    schemas = SchemaChecker()
+    schemas, processes = SchemaChecker(), JsonProcessPool()
     lookups = Lookups(settings.dns_lookups, settings.tenant_dns_lookups, on_wait=metrics.dns_wait.observe)
     egress = EgressPolicy.of(settings.allow_hosts, resolver=lookups)
     points = installed_functions()
-    runtimes = Runtimes(db, Environment(egress, frozenset(points)))
+    runtimes = Runtimes(db, Environment(egress, frozenset(points)), processes)
     signing = SigningSecrets(db, sealer)
     slots = settings.slots if with_worker else 0
     traffic = ModelTraffic(
@@ -359,7 +360,7 @@ def assemble(
         traffic=traffic,
         aws_tenants=settings.aws_tenants,
     )
-    references = ReferenceService(db, tenancy, schemas)
+    references = ReferenceService(db, tenancy, schemas, processes)
     calls = CallLedger(db, references.hydrate, origin)
     build = exporter or exporter_of(settings, metrics)
     mcp = McpSender(egress, kept)
@@ -375,10 +376,10 @@ def assemble(
     artifacts = ArtifactService(db, workspaces, chainer)
     decisions = ArtifactDecisions(artifacts, chainer)
     deletions = Deletions(db, artifacts)
-    documents = DocumentService(schemas)
+    documents = DocumentService(schemas, processes)
     source_paths = tuple(settings.source_paths)
     sources = SourceService(SourceSessions(db, kept, egress, source_paths), source_paths)
-    variables = VariableService(references, documents, schemas, artifacts)
+    variables = VariableService(references, documents, schemas, artifacts, processes)
     plans = PlanService(db, references, runtimes, schemas, variables, artifacts)
     approvals = ApprovalService(db, runtimes, schemas, plans.on_gate_closed)
     plan_tools = PlanTools(plans, approvals, references, dispatch)
@@ -399,7 +400,9 @@ def assemble(
     }
     # In this order: a plan asks what became of the offers of its actions.
     end_hooks = (calls.withdraw_of_query, plans.end_of_query, approvals.cancel_of_query)
-    tool_calls = ToolCalls(toolkits, ToolGate(approvals, dispatch), dispatch, references, schemas, variables)
+    tool_calls = ToolCalls(
+        toolkits, ToolGate(approvals, dispatch, processes), dispatch, references, schemas, variables
+    )
     runner = Runner(
         db,
         journal,

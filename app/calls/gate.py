@@ -18,6 +18,7 @@ from app.approvals.subject import approved_args, tool_subject
 from app.base.ids import new_id
 from app.base.json import strict_json
 from app.base.json.offload import offload
+from app.base.json.process_pool import JsonProcessPool
 from app.base.postgres.database import Tx
 from app.calls.dispatch import CallDispatcher
 from app.engine.query_run import QueryFailed, QueryRun
@@ -42,8 +43,10 @@ class ApprovedArguments:
 
 
 class ToolGate:
-    def __init__(self, approvals: ApprovalService, dispatch: CallDispatcher) -> None:
-        self._predicates = PredicatePool()
+    def __init__(
+        self, approvals: ApprovalService, dispatch: CallDispatcher, processes: JsonProcessPool
+    ) -> None:
+        self._predicates = PredicatePool(processes)
         self._approvals = approvals
         self._dispatch = dispatch
 

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import importlib.util
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import Any, Final
+
+import orjson
 
 from app.base.egress import EgressPolicy, EgressRefused, requests_of
 from app.base.errors import TooLarge
@@ -19,6 +21,9 @@ from app.catalog.files import SourcePathNotAllowed, resolve_files
 from app.catalog.models import MAX_TIMEOUT_MS, MIB, Source, StatementResult
 from app.catalog.problems import StatementProblem
 from app.tenancy.secrets import Secrets
+
+WORKER: Final = "app.catalog.source_worker"
+"""The module of the processes. It needs packages that this process may not have."""
 
 MAX_PROCESSES: Final = 8
 """Sources that a process of the service has open at once; one tenant has at most half of them."""
@@ -39,9 +44,9 @@ NO_EXTRA: Final = (
 class OpenSource:
     """A source that is open in a process of its own."""
 
-    def __init__(self, source: Source, helper: JsonProcess) -> None:
+    def __init__(self, source: Source, process: JsonProcess) -> None:
         self.source = source
-        self._helper = helper
+        self._process = process
 
     async def ask(
         self, verb: str, timeout_s: float, running: str, **head: Any
@@ -49,17 +54,23 @@ class OpenSource:
         """Return the answer of the process. `running` says what ran if it is stopped. Raise StatementProblem."""
         try:
             async with asyncio.timeout(timeout_s + GRACE_S):
-                answer, data = await self._helper.asked(verb, **head)
+                asked: Awaitable[tuple[bytes, bytes]] = (
+                    self._process.keep(f"{WORKER}:open_source", orjson.dumps(head))
+                    if verb == "open"
+                    else self._process.run(f"{WORKER}:ask_source", verb, orjson.dumps(head))
+                )
+                known, data = await asked
         except TimeoutError as error:
             raise self._timed_out(timeout_s, running) from error
         except TooLarge as error:
-            raise StatementProblem("statement_too_large", error.detail) from error
+            raise StatementProblem("statement_too_large", TOO_MUCH_MEMORY) from error
+        answer: dict[str, Any] = orjson.loads(known)
         problem = answer.get("problem")
         if problem is not None and problem["code"] == "timeout":
             raise self._timed_out(timeout_s, running)
         if problem is not None:
             raise StatementProblem(problem["code"], problem["message"])
-        return answer, bytes(data)
+        return answer, data
 
     def _timed_out(self, timeout_s: float, running: str) -> StatementProblem:
         return StatementProblem(
@@ -108,11 +119,7 @@ class SourceSessions:
         self._egress = egress
         self._source_paths = tuple(source_paths)
         self._pool = JsonProcessPool(
-            "app.catalog.source_worker",
-            2 * MEMORY_MB * MIB,
-            TOO_MUCH_MEMORY,
-            at_once=MAX_PROCESSES,
-            cpu_s=4 * MAX_TIMEOUT_MS // 1000,
+            2 * MEMORY_MB * MIB, max_cpu_s=4 * MAX_TIMEOUT_MS // 1000, at_once=MAX_PROCESSES
         )
         self._shares = TenantShares(MAX_PROCESSES, MAX_PROCESSES // 2)
         self._turns: dict[tuple[str, str], asyncio.Semaphore] = {}
@@ -124,8 +131,8 @@ class SourceSessions:
         allows. Raise StatementProblem."""
         if any(importlib.util.find_spec(name) is None for name in ("duckdb", "sqlglot")):
             raise StatementProblem("source_unavailable", NO_EXTRA)
-        async with self._turn(tenant, source), self._shares.slot(tenant), self._pool.one() as helper:
-            opened = OpenSource(source, helper)
+        async with self._turn(tenant, source), self._shares.slot(tenant), self._pool.open() as process:
+            opened = OpenSource(source, process)
             described = await self._described(tenant, source)
             answer, _ = await opened.ask("open", OPEN_S, "opening the source", kind=source.kind, **described)
             if source.kind == "postgres":

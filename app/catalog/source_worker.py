@@ -1,4 +1,4 @@
-"""The process that opens one source and runs statements on it (app/base/json/worker.py).
+"""Open one source and run statements on it, in a process of its own (app/base/json/worker.py).
 
 It is started for one statement, or one profile, and killed at its time limit. It writes no file.
 """
@@ -13,7 +13,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
-from app.base.json.worker import Answer, Verb
+import orjson
+
 from app.catalog.engines.base import (
     Engine,
     ForeignKey,
@@ -31,6 +32,11 @@ from app.catalog.results import Column, ResultRows
 from app.catalog.sensitive import sensitive_columns
 from app.catalog.statements import CheckedStatement, check_parameters, check_statement, sensitive_outputs
 
+Answer = tuple[dict[str, Any], bytes]
+"""What is known of a result, and the value of its reference."""
+
+Verb = Callable[[Mapping[str, Any]], Answer]
+
 ORPHAN_VALUES = 1_000
 COUNT_SHARE = 0.3  # of the time of a statement: so long the rows beyond the limit are counted
 
@@ -43,7 +49,7 @@ class SourceWorker:
         self._structure = Structure((), (), ())
 
     def verbs(self) -> Mapping[str, Verb]:
-        handlers: dict[str, Callable[[Mapping[str, Any]], Answer]] = {
+        handlers: dict[str, Verb] = {
             "open": self._open,
             "query": self._query,
             "structure": self._load_structure,
@@ -225,10 +231,10 @@ class SourceWorker:
         return int(found[0][0])
 
 
-def _reporting(handler: Callable[[Mapping[str, Any]], Answer]) -> Verb:
+def _reporting(handler: Verb) -> Verb:
     """Return the verb whose problems are answers."""
 
-    def verb(head: Mapping[str, Any], _data: bytearray) -> Answer:
+    def verb(head: Mapping[str, Any]) -> Answer:
         try:
             return handler(head)
         except StatementProblem as problem:
@@ -248,6 +254,13 @@ def write_no_files() -> None:
         resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))
 
 
-def verbs() -> Mapping[str, Verb]:
-    """Return the requests that this worker answers."""
-    return SourceWorker().verbs()
+def open_source(head: bytes) -> tuple[SourceWorker, tuple[bytes, bytes]]:
+    """Open a source, which the process keeps. Return the answer to the verb `open`."""
+    worker = SourceWorker()
+    return worker, ask_source(worker, "open", head)
+
+
+def ask_source(worker: SourceWorker, verb: str, head: bytes) -> tuple[bytes, bytes]:
+    """Return the answer of an open source to a verb: its head as JSON, like that of the request, and its value."""
+    answer, value = worker.verbs()[verb](orjson.loads(head))
+    return orjson.dumps(answer), value

@@ -5,20 +5,20 @@ Everything in them came through the JSON gate, so that nothing in them is other 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
 import orjson
 from plangate.spec.variables import MISSING, Expression, parse
 
-from app.base.schema.checker import CompiledSchema
+from app.base.json.low_memory import loads_trusted
+from app.base.schema.checker import SchemaChecker
+from app.documents.glimpses import glimpse_value
 from app.documents.models import NOTHING, SHARED, STATE
 from app.documents.writing import DocumentWrite, Method, Path, WriteRejected, apply_write, json_type
 
 MAX_DOCUMENT_BYTES: Final = 16 * 1024 * 1024
-
-Loads = Callable[[bytes], Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,15 +29,15 @@ class Change:
     method: Method
     value: bytes
 
-    def write(self, loads: Loads) -> DocumentWrite:
-        return DocumentWrite(_path(self.path), self.method, loads(self.value))
+    def write(self) -> DocumentWrite:
+        return DocumentWrite(_path(self.path), self.method, loads_trusted(self.value))
 
 
 def apply_change(
-    body: bytes, kind: str, change: Change, schema: CompiledSchema | None, loads: Loads = orjson.loads
+    body: bytes, kind: str, change: Change, schema: Mapping[str, Any] | None, schemas: SchemaChecker
 ) -> bytes:
     """Return the document after a write. Raise WriteRejected."""
-    document = apply_write(load_value(body, loads), change.write(loads))
+    document = apply_write(load_value(body), change.write())
     if kind in SHARED and not isinstance(document, dict):
         name = "the state of a thread" if kind == STATE else "the memory of a runtime"
         raise WriteRejected(f"{name} is an object, and would be {json_type(document)}")
@@ -47,24 +47,29 @@ def apply_change(
             f"the document would have {len(made)} bytes of JSON, more than {MAX_DOCUMENT_BYTES}: write less, or keep a "
             "large value as a reference and write its handle"
         )
-    flaws = schema.errors(document) if schema is not None else []
+    flaws = schemas.compile(schema).errors(document) if schema is not None else []
     if flaws:
         listed = "; ".join(f"{f.pointer or '/'}: {f.message}" for f in flaws)
         raise WriteRejected(f"the state would not match the runtime's stateSchema: {listed}")
     return made
 
 
-def apply_changes(body: bytes, changes: Iterable[Change], loads: Loads = orjson.loads) -> bytes:
+def apply_changes(body: bytes, changes: Iterable[Change]) -> bytes:
     """Return the document after the writes of a log."""
-    document = load_value(body, loads)
+    document = load_value(body)
     for change in changes:
-        document = apply_write(document, change.write(loads))
+        document = apply_write(document, change.write())
     return NOTHING if document is MISSING else orjson.dumps(document)
 
 
-def load_value(body: bytes, loads: Loads = orjson.loads) -> Any:
+def load_value(body: bytes) -> Any:
     """Return the value of a document, or MISSING."""
-    return loads(body) if body else MISSING
+    return loads_trusted(body) if body else MISSING
+
+
+def glimpse_body(body: bytes) -> Any:
+    """Return the glimpse of a document."""
+    return glimpse_value(loads_trusted(body))
 
 
 def _path(text: str) -> Path:

@@ -17,7 +17,7 @@ from app.base.json.process_pool import JsonProcessPool
 from app.base.postgres.database import Database, Tx
 from app.base.schema.checker import SchemaChecker
 from app.documents import store
-from app.documents.bodies import MAX_DOCUMENT_BYTES, Change, apply_change, apply_changes
+from app.documents.bodies import Change, apply_change, apply_changes, glimpse_body
 from app.documents.glimpses import glimpse_value
 from app.documents.models import EMPTY, Author, Document, DocumentId, WriteRow
 from app.documents.writing import Method, WriteRejected
@@ -29,12 +29,6 @@ document as it was costs that much at most, or the size of the document where th
 
 PURGED_AT_ONCE: Final = 100
 """Deleted writes that one transaction removes: each holds a value of at most 16 MiB, and some a whole document."""
-
-TURN_S: Final = 4.0
-"""How long a reader waits for his turn: a request is answered within five seconds."""
-
-HELPER_BYTES: Final = 20 * MAX_DOCUMENT_BYTES
-"""The memory of the process that a large document is written to in: a document and a value, parsed, and their texts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,11 +58,11 @@ class PastDocument:
 
 
 class DocumentService:
-    """What is large is parsed and put together in processes of their own, two at a time."""
+    """Large documents are parsed and put together in processes of their own."""
 
-    def __init__(self, schemas: SchemaChecker) -> None:
+    def __init__(self, schemas: SchemaChecker, processes: JsonProcessPool) -> None:
         self._schemas = schemas
-        self._helpers = JsonProcessPool("app.documents.json_worker", HELPER_BYTES)
+        self._processes = processes
 
     # -- writing ---------------------------------------------------------------------------------------------
 
@@ -146,35 +140,19 @@ class DocumentService:
 
     async def _after(self, body: bytes, kind: str, change: Change, schema: Mapping[str, Any] | None) -> bytes:
         size = len(body) + len(change.value)
-        if size > LIMITS.process_bytes:
-            return await self._after_large(body, kind, change, schema)
-        compiled = None if schema is None else self._schemas.compile(schema)
-        return await offload(apply_change, body, kind, change, compiled, size=size)
-
-    async def _after_large(
-        self, body: bytes, kind: str, change: Change, schema: Mapping[str, Any] | None
-    ) -> bytes:
-        asked = {"kind": kind, "path": change.path, "method": change.method, "schema": schema}
-        sizes = [len(body), len(change.value)]
+        parts = (body, kind, change, schema, self._schemas)
         try:
-            async with self._helpers.one() as helper:
-                answer, made = await helper.asked("write", body, change.value, sizes=sizes, **asked)
+            return await offload(apply_change, *parts, size=size, processes=self._processes)
         except TooLarge as error:
             raise WriteRejected(
                 "the document exceeds the processing limit for a single document: keep a large value as a reference and "
                 "write its handle"
             ) from error
-        if "refused" in answer:
-            raise WriteRejected(answer["refused"])
-        return bytes(made)
 
     async def glimpse(self, found: Document) -> Any:
         """Return the glimpse of a document. Raise TooManyRequests."""
-        if len(found.body) <= LIMITS.inline_bytes:
-            return glimpse_value(orjson.loads(found.body))
-        async with self._helpers.one(TURN_S) as helper:
-            answer, _ = await helper.asked("glimpse", found.body)
-        return answer["glimpse"]
+        size = len(found.body)
+        return await offload(glimpse_body, found.body, size=size, processes=self._processes, request=True)
 
     async def begin_from(
         self, tx: Tx, document: DocumentId, found: Document, glimpse: Any, forked_from: str
@@ -215,7 +193,9 @@ class DocumentService:
             if check is not None:
                 await check(tx)
             found, past = await self._history(tx, document, at)
-        return found if past is None else Document(found.head, await self._fold(past, TURN_S), found.base)
+        return (
+            found if past is None else Document(found.head, await self._fold(past, request=True), found.base)
+        )
 
     async def _history(
         self, tx: Tx, document: DocumentId, at: int | None
@@ -235,15 +215,11 @@ class DocumentService:
         changes = tuple(Change(r["path"], r["method"], r["value"]) for r in rows)
         return Document(at, b"", held.base), PastDocument(body, changes)
 
-    async def _fold(self, past: PastDocument, turn_s: float | None = None) -> bytes:
-        if past.size > LIMITS.process_bytes:
-            values = [past.body, *(change.value for change in past.changes)]
-            writes = [[change.path, change.method] for change in past.changes]
-            async with self._helpers.one(turn_s) as helper:
-                sizes = [len(value) for value in values]
-                _, made = await helper.asked("fold", *values, sizes=sizes, writes=writes)
-            return bytes(made)
-        return await offload(apply_changes, past.body, past.changes, size=past.size)
+    async def _fold(self, past: PastDocument, *, request: bool = False) -> bytes:
+        parts = (past.body, past.changes)
+        return await offload(
+            apply_changes, *parts, size=past.size, processes=self._processes, request=request
+        )
 
 
 async def _add(

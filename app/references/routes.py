@@ -23,7 +23,7 @@ from app.journal import store as journal_store
 from app.journal.models import Scope
 from app.references import store, views
 from app.references.service import ReferenceService
-from app.references.values import MAX_REFERENCE_BYTES
+from app.references.values import MAX_REFERENCE_BYTES, parse_document
 from app.runtimes.service import Runtimes
 from app.tenancy.http import (
     Body,
@@ -55,9 +55,10 @@ class LargeRoute(GatedRoute):
             return
         # What stands for the body where one is compared with another.
         request._body = (await asyncio.to_thread(hashlib.sha256, body)).hexdigest().encode()
-        async with references_of(request).large.taken_apart(body) as document:
-            value = {"value": document} if document.has_value else {}
-            request._json = [] if document.fields is None else {**document.fields, **value}
+        async with references_of(request).processes.open(request=True) as process:
+            fields, has_value = await process.keep(parse_document, body)
+            value = {"value": process} if has_value else {}
+            request._json = [] if fields is None else {**fields, **value}
             yield
 
 

@@ -2,28 +2,24 @@
 
 from __future__ import annotations
 
-import asyncio
 import hashlib
 import hmac
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from functools import partial
-from typing import Any, Final, TypeVar
-
-import orjson
+from typing import Any, Final
 
 from app.base.errors import Conflict, FieldError, Gone, Invalid, NotFound, TooLarge
 from app.base.json.limits import LIMITS
-from app.base.json.offload import is_small, loads, offload
+from app.base.json.offload import loads, offload
+from app.base.json.process_pool import JsonProcess, JsonProcessPool
 from app.base.postgres.database import Database, Tx
 from app.base.schema.checker import SchemaChecker
 from app.references import glimpses, store, values
-from app.references.large_documents import LargeDocument, LargeDocuments
 from app.references.models import PreparedReference, Reference
 from app.references.values import MAX_REFERENCE_BYTES, ValuePart, ValueRequest
 from app.runtimes.models import Runtime
 from app.tenancy.service import Tenancy, Tenant
 
-T = TypeVar("T")
 Handle = tuple[str, str]
 """Kind and id."""
 
@@ -53,19 +49,20 @@ class ReferenceChanged(Conflict):
 
 
 class ReferenceService:
-    def __init__(self, db: Database, tenancy: Tenancy, schemas: SchemaChecker) -> None:
-        self.large = LargeDocuments()
+    def __init__(
+        self, db: Database, tenancy: Tenancy, schemas: SchemaChecker, processes: JsonProcessPool
+    ) -> None:
+        self.processes = processes
         self._db = db
         self._tenancy = tenancy
         self._schemas = schemas
-        self._turns = asyncio.Semaphore(2)
 
     # -- making ----------------------------------------------------------------------------------------------
 
     async def prepare(
         self, tenant_id: str, runtime: Runtime, kind: str, value: Any, glimpse: Any = None
     ) -> PreparedReference:
-        """Check a value (JSON, or a large document that holds it) against the kind that the runtime
+        """Check a value (JSON, or the process that keeps a large one) against the kind that the runtime
         declares, and compute its handle, while no transaction is open."""
         spec = runtime.references.get(kind)
         if spec is None:
@@ -84,12 +81,11 @@ class ReferenceService:
             )
         tenant = await self._tenancy.get_tenant(tenant_id)
         asked = ValueRequest(kind, spec.schema_, fields, max_bytes(tenant))
-        if isinstance(value, LargeDocument):
-            packed: tuple[bytes | bytearray, bytes] = await value.packed(asked, glimpse)
+        if isinstance(value, JsonProcess):
+            packed = await value.run(values.pack_value, self._schemas, asked, glimpse)
+            await value.end()  # what it holds is not needed while the value is stored
         else:
-            packed = await self._in_thread(
-                lambda: values.pack_value(self._schemas, asked, value, glimpse), value
-            )
+            packed = await offload(values.pack_value, value, self._schemas, asked, glimpse)
         return await _prepare(tenant, kind, *packed, spec.ttl_ms)
 
     async def prepare_unchecked(
@@ -98,12 +94,12 @@ class ReferenceService:
         """Prepare a value of a kind that no runtime declares (`ToolResult`)."""
         tenant = await self._tenancy.get_tenant(tenant_id)
 
-        def packed() -> tuple[bytes, bytes]:
+        def pack(value: Any) -> tuple[bytes, bytes]:
             data = values.canonical_json(value, max_bytes(tenant))
             given = None if glimpse is None else glimpses.check_glimpse(glimpse)
             return data, given or glimpses.fit_glimpse(glimpses.neutral_glimpse(value))
 
-        return await _prepare(tenant, kind, *await self._in_thread(packed, value), None)
+        return await _prepare(tenant, kind, *await offload(pack, value), None)
 
     async def max_bytes(self, tenant_id: str) -> int:
         """Return how large a value of this tenant may be, in bytes of JSON."""
@@ -147,13 +143,6 @@ class ReferenceService:
         if used:
             sizes = [(r.kind, r.id, r.size_bytes) for r in used]
             await store.note_uses(tx, work_id, use, sizes, prompt_bytes)
-
-    async def _in_thread(self, work: Callable[[], T], value: Any) -> T:
-        """Values that are not small are handled in a thread, two at once, so that other requests do not wait."""
-        if is_small(value):
-            return work()
-        async with self._turns:
-            return await asyncio.to_thread(work)
 
     # -- reading ---------------------------------------------------------------------------------------------
 
@@ -210,10 +199,10 @@ class ReferenceService:
             return ValuePart({**reference.handle(), "note": note}, 0)
         if path is None:
             return ValuePart(await offload(loads, data), len(data))
-        if len(data) > LIMITS.process_bytes:
-            return await self.large.part(data, path, limit)
-        async with self._turns:
-            return await asyncio.to_thread(lambda: values.value_part(orjson.loads(data), path, limit))
+        size = max(
+            len(data), LIMITS.inline_bytes + 1
+        )  # an expression may take long, however small the value is
+        return await offload(values.value_part, data, path, limit, size=size, processes=self.processes)
 
     async def hydrate(self, tx: Tx, handles: Sequence[Handle], work_id: str) -> dict[str, dict[str, bytes]]:
         """`{kind: {id: value}}` of what one dispatch needs, each as it is stored, and as its digest says."""
@@ -302,7 +291,7 @@ def max_bytes(tenant: Tenant) -> int:
     return min(own, MAX_REFERENCE_BYTES)
 
 
-def reference_id(secret: bytes, kind: str, data: bytes | bytearray) -> str:
+def reference_id(secret: bytes, kind: str, data: bytes) -> str:
     """HMAC-SHA-256 under the tenant's secret: it tells nobody else what a small value was."""
     made = hmac.new(secret, kind.encode() + b"\0", hashlib.sha256)
     made.update(data)
@@ -310,13 +299,13 @@ def reference_id(secret: bytes, kind: str, data: bytes | bytearray) -> str:
 
 
 async def _prepare(
-    tenant: Tenant, kind: str, data: bytes | bytearray, glimpse: bytes, ttl_ms: int | None
+    tenant: Tenant, kind: str, data: bytes, glimpse: bytes, ttl_ms: int | None
 ) -> PreparedReference:
     id = await offload(partial(reference_id, tenant.reference_secret, kind), data)
     return PreparedReference(kind, id, data, await offload(_digest, data), glimpse, ttl_ms)
 
 
-def _digest(data: bytes | bytearray) -> bytes:
+def _digest(data: bytes) -> bytes:
     """Hashing lets go of the interpreter, so that a thread of its own takes it off the event loop altogether."""
     return hashlib.sha256(data).digest()
 

@@ -14,10 +14,13 @@ from jmespath.exceptions import JMESPathError
 
 from app.base import jmespath
 from app.base.errors import FieldError, Invalid, TooLarge
+from app.base.json.low_memory import loads_trusted, parse_low_memory
 from app.base.schema.checker import SchemaChecker
 from app.references import glimpses
 
 MAX_REFERENCE_BYTES: Final = 16 * 1024 * 1024
+MAX_FIELDS_BYTES: Final = 64 * 1024
+"""Of everything in a large document beside its value."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +34,20 @@ class ValueRequest:
     max_bytes: int
 
 
-def pack_value(schemas: SchemaChecker, asked: ValueRequest, value: Any, glimpse: Any) -> tuple[bytes, bytes]:
+def parse_document(body: bytearray) -> tuple[Any, tuple[dict[str, Any] | None, bool]]:
+    """Return the value in a large request body, and what is known of the body beside it: its other fields (None if it is
+    no object), and whether it has a value. Empty `body`. Raise Malformed or TooLarge."""
+    document = parse_low_memory(body)
+    if not isinstance(document, dict):
+        return None, (None, False)
+    has_value = "value" in document
+    value = document.pop("value", None)
+    if len(orjson.dumps(document)) > MAX_FIELDS_BYTES:
+        raise TooLarge(f"Beside its value the body may have {MAX_FIELDS_BYTES} bytes.")
+    return value, (document, has_value)
+
+
+def pack_value(value: Any, schemas: SchemaChecker, asked: ValueRequest, glimpse: Any) -> tuple[bytes, bytes]:
     """Return a value and its glimpse as they are stored: canonical JSON, and a glimpse of at most 4 KiB.
     `glimpse` is the caller's, or None. Raise Invalid or TooLarge."""
     flaws = schemas.compile(asked.schema).errors(value)
@@ -68,11 +84,11 @@ class ValuePart:
     shown_bytes: int
 
 
-def value_part(value: Any, path: str, limit: int) -> ValuePart:
-    """Return the part of a value that a JMESPath expression selects, or its glimpse if it exceeds the
+def value_part(data: bytes, path: str, limit: int) -> ValuePart:
+    """Return the part of a stored value that a JMESPath expression selects, or its glimpse if it exceeds the
     limit. Raise Invalid."""
     try:
-        part = jmespath.search(path, value)
+        part = jmespath.search(path, loads_trusted(data))
     except JMESPathError as error:
         raise Invalid(f"The path is not a JMESPath expression that works here: {error}") from error
     size = len(orjson.dumps(part))

@@ -8,6 +8,7 @@ from typing import Any, Final
 import orjson
 
 from app.base.errors import TooLarge
+from app.base.json.low_memory import loads_trusted
 from app.base.json.process_pool import JsonProcessPool
 from app.runtimes.predicates import MAX_EVALUATION_NS, evaluate, worst_case_ns
 
@@ -17,14 +18,12 @@ MAX_INLINE_NS: Final = 20_000_000
 MAX_INLINE_BYTES: Final = 16 * 1024
 """So does one with larger arguments: passing a million small numbers to CEL takes 2 s."""
 
-MAX_PROCESS_BYTES: Final = 512 * 1024 * 1024
-
 
 class PredicatePool:
-    """Evaluates expressions, expensive ones in processes of their own, two at a time."""
+    """Evaluates expressions, expensive ones in processes of their own."""
 
-    def __init__(self) -> None:
-        self._processes = JsonProcessPool("app.runtimes.predicate_worker", MAX_PROCESS_BYTES)
+    def __init__(self, processes: JsonProcessPool) -> None:
+        self._processes = processes
 
     async def requires_approval(
         self, expression: str, args: Mapping[str, Any], ctx: Mapping[str, Any], text: bytes | None = None
@@ -37,8 +36,12 @@ class PredicatePool:
         if worst <= MAX_INLINE_NS and len(text) <= MAX_INLINE_BYTES:
             return evaluate(expression, args, ctx)
         try:
-            async with self._processes.one() as helper:
-                answer, _ = await helper.asked("required", text, expression=expression, ctx=dict(ctx))
+            async with self._processes.open() as process:
+                return await process.run(evaluate_text, expression, text, dict(ctx))
         except TooLarge:  # out of memory or time: a person decides
             return True
-        return bool(answer["required"])
+
+
+def evaluate_text(expression: str, text: bytes, ctx: Mapping[str, Any]) -> bool:
+    """Return whether a call with these arguments, as JSON, needs an approval."""
+    return evaluate(expression, loads_trusted(text), ctx)

@@ -15,12 +15,12 @@ from plangate.spec.variable_schemas import agent_schema, has_variables
 
 from app.base.errors import Invalid, NotFound, list_errors
 from app.base.json import strict_json
+from app.base.json.offload import loads, offload
+from app.base.json.process_pool import JsonProcess
 from app.base.postgres.database import Tx
 from app.base.responses import to_wire
 from app.runtimes import store, views
-from app.runtimes.checks import assemble_wire
-from app.runtimes.large_specs import LARGE_SPEC_BYTES, LargeSpec
-from app.runtimes.secrets import move_secrets
+from app.runtimes.large_specs import LARGE_SPEC_BYTES, assemble_large_spec, assemble_spec, parse_spec
 from app.runtimes.service import Runtimes
 from app.runtimes.signing import SigningSecrets, is_signed
 from app.tenancy.floor import load_floor
@@ -57,9 +57,10 @@ class SpecRoute(GatedRoute):
                 yield
             return
         request._body = bytes(body)
-        async with runtimes_of(request).large.open(body) as spec:
-            request.state.large_spec = spec
-            request._json = {"tenant": {"resourceId": spec.tenant}} if spec.is_object else []
+        async with runtimes_of(request).processes.open(request=True) as process:
+            request.state.spec_process = process
+            is_object, tenant = await process.keep(parse_spec, body)
+            request._json = {"tenant": {"resourceId": tenant}} if is_object else []
             yield
 
 
@@ -250,13 +251,17 @@ async def _assembled(
     request: Request, spec: dict[str, Any], tenant: str | None = None
 ) -> tuple[dict[str, Any], dict[str, str]]:
     """Return the wire form of the assembled spec, and its literal secrets. This runs in a thread because it takes time; a
-    large spec is assembled in a process of its own."""
-    large: LargeSpec | None = getattr(request.state, "large_spec", None)
-    if large is not None:
-        return await large.assemble(tenant)
-    spec, literals = move_secrets(spec)
-    wire = await asyncio.to_thread(assemble_wire, spec, runtimes_of(request).environment, tenant)
-    return wire, literals
+    large spec is assembled in the process that keeps it."""
+    environment = runtimes_of(request).environment
+    process: JsonProcess | None = getattr(request.state, "spec_process", None)
+    if process is None:
+        wire, literals = await asyncio.to_thread(assemble_spec, spec, environment, tenant)
+    else:
+        wire, literals = await process.run(
+            assemble_large_spec, environment.egress.allow_hosts, environment.entry_points, tenant
+        )
+        await process.end()
+    return await offload(loads, wire), literals
 
 
 async def _existing(tx: Tx, runtime_id: str) -> Any:

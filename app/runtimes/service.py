@@ -12,20 +12,21 @@ from plangate.spec.models import RuntimeSpec
 
 from app.base.errors import NotFound
 from app.base.ids import is_id, new_id
+from app.base.json.process_pool import JsonProcessPool
 from app.base.postgres.database import Database, Tx
 from app.runtimes import store
 from app.runtimes.checks import Environment
-from app.runtimes.large_specs import LARGE_SPEC_BYTES, LargeSpecs
+from app.runtimes.large_specs import LARGE_SPEC_BYTES
 from app.runtimes.models import Runtime
 
 MAX_CACHED_VERSIONS = 1000
 
 
 class Runtimes:
-    def __init__(self, db: Database, environment: Environment) -> None:
+    def __init__(self, db: Database, environment: Environment, processes: JsonProcessPool) -> None:
         self._db = db
         self.environment = environment
-        self.large = LargeSpecs(environment)
+        self.processes = processes
         self._versions: OrderedDict[tuple[str, str], Runtime] = OrderedDict()
         self._latest_ids: dict[tuple[str, str], str] = {}
 

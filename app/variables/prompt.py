@@ -10,6 +10,7 @@ from typing import Any, Final
 
 from plangate.printable import to_printable_json
 
+from app.documents.bodies import load_value
 from app.documents.glimpses import glimpse_value, truncate_text
 from app.documents.writing import json_type
 
@@ -35,18 +36,19 @@ At the beginning of this task there are:
 """
 
 
-def prompt_section(documents: Mapping[str, Any], references: Iterable[str]) -> str:
+def prompt_section(bodies: Mapping[str, bytes], references: Iterable[str]) -> str:
     """Return the rules, the paths of these documents by kind, each with its type and glimpse, and the kinds
     of references."""
-    paths = (one for kind, document in documents.items() for one in _paths(kind, document))
+    paths = (one for kind, body in bodies.items() for one in _paths(kind, load_value(body)))
     shown = _lines((f"†{kind}", keys, value) for (kind, *keys), value in paths)
     shown += [f"- †ref.{_segment(kind)}.<id>: the value of a stored reference" for kind in references]
     return _RULES + "\n".join(shown) + "\n"
 
 
-def memory_section(document: Mapping[str, Any]) -> str:
+def memory_section(body: bytes) -> str:
     """Return what an agent with the toolkit `memory` is told: the places in the memory, each with its type and
     glimpse."""
+    document = load_value(body)
     if not document:
         return "# Memory\n\nNothing is remembered yet.\n"
     places = (("", keys, value) for (_, *keys), value in _paths("memory", document))

@@ -29,10 +29,8 @@ from app.artifacts.service import ArtifactNotFound, ArtifactService
 from app.base.blobs.store import BlobLost, StoreUnavailable
 from app.base.errors import TooLarge
 from app.base.json import strict_json
-from app.base.json.limits import LIMITS
 from app.base.json.offload import loads, offload
 from app.base.json.process_pool import JsonProcessPool
-from app.base.json.worker import pieces
 from app.base.postgres.database import Tx
 from app.base.schema.checker import SchemaChecker
 from app.documents import store
@@ -69,14 +67,13 @@ from app.variables.values import (
     ParsedCall,
     VariableError,
     fill_call,
+    fill_record,
     is_text,
     parse_call,
 )
 
 INPUT: Final = "input"
 REASON_CHARS: Final = 400
-HELPER_BYTES: Final = 6 * MAX_HYDRATED_BYTES
-"""The memory of the process that large documents are read in: the texts of all, one of them parsed, and what is used."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,12 +146,13 @@ class VariableService:
         documents: DocumentService,
         schemas: SchemaChecker,
         artifacts: ArtifactService,
+        processes: JsonProcessPool,
     ) -> None:
         self._artifacts = artifacts
         self._references = references
         self._documents = documents
         self._schemas = schemas
-        self._helpers = JsonProcessPool("app.variables.json_worker", HELPER_BYTES)
+        self._processes = processes
 
     # -- before a call ---------------------------------------------------------------------------------------
 
@@ -177,11 +175,11 @@ class VariableService:
             texts = await self.texts(run, list(filter(is_text, roots)), scope.work_id)
             bodies, why = {**gathered.bodies, **texts.bodies}, {**gathered.why, **texts.why}
             gathered = GatheredDocuments(bodies, why, gathered.kinds)
-            made, record = await self._fill(asked, call, gathered)
+            record = await self._fill(call, gathered)
             await run.in_fenced_transaction(
                 lambda tx: store.keep_call(tx, scope.work_id, run.query.id, *record)
             )
-            return made
+            return await _load_filled(record, call.output)
         except VariableError as error:
             return ToolError(f"The call was not made. {error}", "variable_error")
 
@@ -190,18 +188,14 @@ class VariableService:
         asked = WrittenCall({"value": str(path)}, (), None)
         call = parse_call(asked.args, asked.kept, asked.prescribed)
         gathered = await run.look(lambda tx: self.gather(tx, VariableScope.of(run), work_id, call.roots()))
-        filled, _ = await self._fill(asked, call, gathered)
+        filled = await _load_filled(await self._fill(call, gathered), None)
         return filled.args["value"]
 
     async def memory_notes(self, run: QueryRun) -> str:
         """Return what an agent with the toolkit `memory` is told about the memory when its run begins."""
         document = DocumentId.memory(run.runtime.name)
         body = (await run.look(lambda tx: self._documents.read(tx, document))).body
-        if len(body) > LIMITS.process_bytes:
-            async with self._helpers.one() as helper:
-                answer, _ = await helper.asked("memory_section", body, sizes=[len(body)])
-            return str(answer["text"])
-        return await offload(lambda: memory_section(orjson.loads(body)), size=len(body))
+        return await offload(memory_section, body, size=len(body), processes=self._processes)
 
     def _check_output_path(self, schema: Mapping[str, Any], asked: WrittenCall) -> None:
         """Check the output path of the call against the tool's own. Raise VariableError."""
@@ -215,40 +209,15 @@ class VariableService:
         if flaws:
             raise VariableError("; ".join(f"{flaw.pointer or '/'}: {flaw.message}" for flaw in flaws) + ".")
 
-    async def _fill(
-        self, asked: WrittenCall, call: ParsedCall, gathered: GatheredDocuments
-    ) -> tuple[FilledCall, tuple[bytes, bytes]]:
-        """Return the call with its values, and the record of it. Raise VariableError."""
-        bodies = gathered.bodies
-        if gathered.size <= LIMITS.process_bytes:
-
-            def work() -> tuple[FilledCall, tuple[bytes, bytes]]:
-                made = fill_call(call, gathered.values(), gathered.kinds, gathered.why)
-                record = made.dump()
-                return made.with_text(record[0]), record
-
-            return await offload(work, size=gathered.size)
+    async def _fill(self, call: ParsedCall, gathered: GatheredDocuments) -> tuple[bytes, bytes]:
+        """Return the record of the call with its values. Raise VariableError."""
+        parts = (call, gathered.bodies, gathered.kinds, gathered.why)
         try:
-            async with self._helpers.one() as helper:
-                answer, data = await helper.asked(
-                    "fill",
-                    *bodies.values(),
-                    sizes=[len(body) for body in bodies.values()],
-                    roots=[str(root) for root in bodies],
-                    why={str(root): told for root, told in gathered.why.items()},
-                    kinds=sorted(gathered.kinds),
-                    args=asked.args,
-                    kept=asked.kept,
-                    prescribed=asked.prescribed,
-                )
+            return await offload(fill_record, *parts, size=gathered.size, processes=self._processes)
         except TooLarge as error:
             raise VariableError(
                 "The values of its variables exceed the processing limit for one call: pass references by their handles."
             ) from error
-        if "refused" in answer:
-            raise VariableError(answer["refused"])
-        args, sources = pieces(data, answer["sizes"])
-        return await _load_filled((args, sources), call.output), (args, sources)
 
     async def gather(
         self, tx: Tx, holder: VariableScope, work_id: str, roots: Iterable[VariablePath], *, used: bool = True
@@ -456,23 +425,10 @@ class VariableService:
         shared, own = await run.look(look)
         given = query_documents(run.runtime.spec, run.query.request)
         inputs, references = given.pop(INPUT), sorted(run.runtime.references)
-        size = sum(map(len, [*shared.values(), *own.values()]))
-        if size > LIMITS.process_bytes:
-            named = {kind: own[kind] if kind in own else orjson.dumps(given[kind]) for kind in {*given, *own}}
-            bodies = {INPUT: orjson.dumps(inputs), **shared, **dict(sorted(named.items()))}
-            sizes = [len(body) for body in bodies.values()]
-            async with self._helpers.one() as helper:
-                answer, _ = await helper.asked(
-                    "section", *bodies.values(), sizes=sizes, kinds=list(bodies), references=references
-                )
-            return str(answer["text"])
-
-        def work() -> str:
-            held = {**given, **{kind: orjson.loads(body) for kind, body in own.items()}}
-            first = {INPUT: inputs, **{kind: orjson.loads(body) for kind, body in shared.items()}}
-            return prompt_section({**first, **{kind: held[kind] for kind in sorted(held)}}, references)
-
-        return await offload(work, size=size)
+        named = own | {kind: orjson.dumps(held) for kind, held in given.items() if kind not in own}
+        bodies = {INPUT: orjson.dumps(inputs), **shared, **dict(sorted(named.items()))}
+        size = sum(map(len, bodies.values()))
+        return await offload(prompt_section, bodies, references, size=size, processes=self._processes)
 
 
 def _as_json(text: bytes) -> bytes:

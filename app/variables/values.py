@@ -3,7 +3,7 @@ goes, and what is said when that cannot be. Pure."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
@@ -28,8 +28,9 @@ from plangate.spec.variables import (
 )
 
 from app.base.errors import FieldError
-from app.base.json import low_memory
 from app.base.json.limits import LIMITS
+from app.base.json.offload import loads
+from app.documents.bodies import load_value
 from app.documents.glimpses import glimpse_value, truncate_text
 from app.documents.writing import MAX_DEPTH, Method, json_type, nesting_depth
 
@@ -139,7 +140,7 @@ class FilledCall:
         """Parse what `dump` returned; the path of the result is in the call itself. Call it in a thread for
         large calls."""
         sources = (VariableSource(tuple(place), *rest) for place, *rest in orjson.loads(filled))
-        return cls(low_memory.loads_cooperative(args), tuple(sources), output).with_text(args)
+        return cls(loads(args), tuple(sources), output).with_text(args)
 
 
 # -- taking a call apart
@@ -276,6 +277,37 @@ def fill_call(
     if sources and nesting_depth(args) > MAX_DEPTH:
         raise VariableError(f"With their values the arguments are nested deeper than {MAX_DEPTH}.")
     return FilledCall(args, tuple(sources), call.output)
+
+
+class DocumentCache(Mapping[VariablePath, Any]):
+    """Documents by their roots, one of them parsed at a time."""
+
+    def __init__(self, bodies: Mapping[VariablePath, bytes]) -> None:
+        self._bodies = bodies
+        self._last: tuple[VariablePath, Any] | None = None
+
+    def __getitem__(self, root: VariablePath) -> Any:
+        body = self._bodies[root]
+        if self._last is None or self._last[0] != root:
+            self._last = None
+            self._last = root, load_value(body)
+        return self._last[1]
+
+    def __iter__(self) -> Iterator[VariablePath]:
+        return iter(self._bodies)
+
+    def __len__(self) -> int:
+        return len(self._bodies)
+
+
+def fill_record(
+    call: ParsedCall,
+    bodies: Mapping[VariablePath, bytes],
+    kinds: Iterable[str],
+    why: Mapping[VariablePath, str],
+) -> tuple[bytes, bytes]:
+    """Return the record of a call (`FilledCall.dump`) with the values of these documents. Raise VariableError."""
+    return fill_call(call, DocumentCache(bodies), kinds, why).dump()
 
 
 def _read_references(call: ParsedCall, values: Values) -> dict[VariablePath, Any]:

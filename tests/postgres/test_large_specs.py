@@ -6,9 +6,11 @@ from typing import Any
 
 import pytest
 
-from app.runtimes.large_specs import LARGE_SPEC_BYTES, LargeSpecs
+from app.base.json.process_pool import JsonProcessPool
+from app.runtimes.large_specs import LARGE_SPEC_BYTES
 from tests.support import specs
 from tests.support.client import Caller, good, refused
+from tests.support.json_processes import note_functions
 from tests.support.world import World
 
 LONG = "x" * (LARGE_SPEC_BYTES // 2)
@@ -21,24 +23,16 @@ def large(*tools: dict[str, Any], **parts: Any) -> dict[str, Any]:
 
 
 @pytest.fixture
-def in_processes(plangate: World, monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """The sizes of the bodies that went to a process."""
-    opened = LargeSpecs.open
-    sizes: list[int] = []
-
-    def noting(self: LargeSpecs, body: bytearray) -> Any:
-        sizes.append(len(body))
-        return opened(self, body)
-
-    monkeypatch.setattr(LargeSpecs, "open", noting)
-    return sizes
+def in_processes(plangate: World, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The functions that processes ran."""
+    return note_functions(monkeypatch)
 
 
-async def test_a_large_spec_is_registered_and_runs(api: Caller, in_processes: list[int]) -> None:
+async def test_a_large_spec_is_registered_and_runs(api: Caller, in_processes: list[str]) -> None:
     spec = large(mockResponse="Hello.")
     checked = good(await api.post("/runtimes/validate", spec))
     made = await api.register(spec)
-    assert len(in_processes) == 2
+    assert in_processes == ["parse_spec", "assemble_large_spec"] * 2
     assert checked["spec"] == made["spec"]
     assert made["spec"]["tools"][2]["description"] == LONG
     again = await api.post("/runtimes", spec)
@@ -47,13 +41,13 @@ async def test_a_large_spec_is_registered_and_runs(api: Caller, in_processes: li
     assert (await api.run())["output"] == "Hello."
 
 
-async def test_a_large_spec_has_the_problems_of_a_small_one(api: Caller, in_processes: list[int]) -> None:
+async def test_a_large_spec_has_the_problems_of_a_small_one(api: Caller, in_processes: list[str]) -> None:
     small = specs.spec(specs.agent(tools=[f"gone{n}" for n in range(30)]), colour="red")
     whole = {**small, "data": {"x": LONG * 3}}
     expected = good(await api.post("/runtimes/validate", small))
     assert good(await api.post("/runtimes/validate", whole)) == expected
     assert refused(await api.post("/runtimes", whole), 422)["errors"] == expected["errors"]
-    assert len(in_processes) == 2
+    assert in_processes == ["parse_spec", "assemble_large_spec"] * 2
 
 
 async def test_secrets_of_a_large_spec_are_moved(plangate: World, api: Caller) -> None:
@@ -89,7 +83,7 @@ async def test_a_spec_that_takes_too_much_is_refused(
     monkeypatch.setattr(
         "app.base.json.process_pool.LOOK_EVERY_MS", 0
     )  # before the first answer, however fast that is
-    plangate.services.runtimes.large = LargeSpecs(plangate.services.runtimes.environment, child_bytes=1)
+    plangate.services.runtimes.processes = JsonProcessPool(max_bytes=1)
     problem = refused(await api.post("/runtimes", large()), 413, "too_large")
-    assert problem["detail"].startswith("Checking the spec needs more memory or time")
+    assert problem["detail"].startswith("The value needs more memory or time")
     good(await api.post("/runtimes", specs.mock()))

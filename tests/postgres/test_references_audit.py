@@ -11,9 +11,9 @@ import orjson
 import pytest
 
 from app.base.ids import new_id
-from app.base.json.process_pool import JsonProcessPool
 from tests.support import specs
 from tests.support.client import Caller, good, output_of, refused
+from tests.support.json_processes import note_functions
 from tests.support.world import World
 
 SEATS = {"name": "Seats", "schema": {"type": "array"}}
@@ -345,14 +345,7 @@ async def test_a_variable_into_a_large_reference_is_followed_beside_the_service(
     api: Caller, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """In a helper process, which gives no more than what was asked for; and what is missing is said as anywhere."""
-    turns: list[Any] = []
-    one = JsonProcessPool.one
-
-    def counted(self: JsonProcessPool, turn_s: float | None = None) -> Any:
-        turns.append(self)
-        return one(self, turn_s)
-
-    monkeypatch.setattr(JsonProcessPool, "one", counted)
+    turns = note_functions(monkeypatch)
     agent = specs.agent(tools=["look"], toolkits=["variables"])
     await api.register(specs.scripted(specs.tool("look", **ANY), agents=[agent], references=[SEATS]))
     rows = [{"id": n, "text": "†state.x" + "y" * 90} for n in range(12_000)]
@@ -373,7 +366,7 @@ async def test_a_variable_into_a_large_reference_is_followed_beside_the_service(
     assert (await api.serve("look"))["args"] == {"a": rows}
     results = output_of(await api.ended(query["id"]))
     assert "has no \"txt\"; did you mean 'text'?" in results[1]["error"]
-    assert len(turns) == 4
+    assert turns == ["fill_record"] * 4
 
 
 @pytest.mark.parametrize(

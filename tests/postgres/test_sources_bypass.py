@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import duckdb
+import orjson
 import pytest
 
 from app.base.errors import TooLarge
@@ -17,7 +18,9 @@ from app.catalog.engines.duckdb import DuckDbEngine
 from app.catalog.engines.sqlite import SqliteEngine
 from app.catalog.files import DataFile
 from app.catalog.problems import StatementProblem
+from app.catalog.source_worker import ask_source, open_source
 from tests.support.sources import make_csv, make_sqlite
+from tests.support.writing_worker import environment_names, write_error
 
 Engine = DuckDbEngine | SqliteEngine
 
@@ -173,38 +176,34 @@ def test_sqlite_does_nothing_but_read(folder: Path, immutable: bool) -> None:
 
 async def test_the_process_of_files_writes_no_file(folder: Path) -> None:
     """Even a statement that nothing else stops: the system refuses the write."""
-    pool = JsonProcessPool("tests.support.writing_worker", 512 * 1024 * 1024)
-    async with pool.one() as helper:
-        answer, _ = await helper.asked("write", path=str(folder / "written"))
-    assert answer["error_text"] == "File too large"
+    async with JsonProcessPool().open() as process:
+        assert await process.run(write_error, str(folder / "written")) == "File too large"
     assert (folder / "written").stat().st_size == 0
 
 
 async def test_the_process_has_nothing_of_the_service(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PLANGATE_SECRET_KEY", "x" * 40)
     monkeypatch.setenv("PGPASSWORD", "y")
-    pool = JsonProcessPool("tests.support.writing_worker", 512 * 1024 * 1024)
-    async with pool.one() as helper:
-        answer, _ = await helper.asked("environment")
-    assert not [name for name in answer["names"] if name.startswith(("PLANGATE", "PG", "HOME"))]
+    async with JsonProcessPool().open() as process:
+        names = await process.run(environment_names)
+    assert not [name for name in names if name.startswith(("PLANGATE", "PG", "HOME"))]
 
 
 async def test_a_process_that_uses_too_much_memory_is_killed(folder: Path) -> None:
-    pool = JsonProcessPool("app.catalog.source_worker", 250 * 1024 * 1024, "too much")
+    pool = JsonProcessPool(max_bytes=250 * 1024 * 1024)
     files = [[str(folder / "orders.csv"), "orders", "csv"]]
-    async with pool.one() as helper:
-        await helper.asked("open", kind="duckdb", files=files, memoryMb=4_000)
-        sql = "SELECT len(list(x)) AS n FROM range(2000000000) a(x)"
-        with pytest.raises(TooLarge, match="too much"):
+    statement = {
+        "sql": "SELECT len(list(x)) AS n FROM range(2000000000) a(x)",
+        "params": [],
+        "sensitive": None,
+        "tagged": {},
+        "maxRows": 10,
+        "maxBytes": 10_000,
+        "timeoutMs": 60_000,
+    }
+    async with pool.open() as process:
+        await process.keep(open_source, orjson.dumps({"kind": "duckdb", "files": files, "memoryMb": 4_000}))
+        with pytest.raises(TooLarge, match="more memory or time"):
             async with asyncio.timeout(60):
-                await helper.asked(
-                    "query",
-                    sql=sql,
-                    params=[],
-                    sensitive=None,
-                    tagged={},
-                    maxRows=10,
-                    maxBytes=10_000,
-                    timeoutMs=60_000,
-                )
-    assert helper.process.poll() is not None
+                await process.run(ask_source, "query", orjson.dumps(statement))
+    assert process._process.poll() is not None

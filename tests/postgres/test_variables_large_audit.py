@@ -16,6 +16,7 @@ from tests.postgres.test_state import Pen, ref, thread
 from tests.postgres.test_variables import ANY, LOOK, served, spec, state
 from tests.support import specs
 from tests.support.client import Caller, eventually, good, output_of
+from tests.support.json_processes import note_functions
 from tests.support.world import World
 
 MIB = 1024 * 1024
@@ -51,16 +52,8 @@ async def test_writers_in_two_processes_are_ordered(plangate: World, second: Wor
 
 @pytest.fixture
 def turns(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """The modules of the helper processes that were started."""
-    started: list[str] = []
-    one = JsonProcessPool.one
-
-    def counted(self: JsonProcessPool, turn_s: float | None = None) -> Any:
-        started.append(self._module)
-        return one(self, turn_s)
-
-    monkeypatch.setattr(JsonProcessPool, "one", counted)
-    return started
+    """The functions that processes ran."""
+    return note_functions(monkeypatch)
 
 
 async def test_a_large_state_is_as_good_as_a_small_one(api: Caller, turns: list[str]) -> None:
@@ -87,8 +80,8 @@ async def test_a_large_state_is_as_good_as_a_small_one(api: Caller, turns: list[
     assert results[0]["result"]["glimpse"]["count"] == len(rows)
     assert "did you mean 'rows'?" in results[4]["error"]
     assert "merge needs an object to write to, and there is an array of 1" in results[5]["error"]
-    assert turns.count("app.documents.json_worker") == 3
-    assert turns.count("app.variables.json_worker") == 3
+    assert turns.count("apply_change") == 3
+    assert turns.count("fill_record") == 3
     assert await state(api, query) == {"rows": rows, "list": [1]}
     assert await state(api, query, at=1) == {"rows": rows}
     assert await state(api, query, at=0) == {}
@@ -102,7 +95,7 @@ async def test_a_large_state_is_as_good_as_a_small_one(api: Caller, turns: list[
     later = await api.submit(specs.script(("pay", {"n": "†state.list.0"})), threadKey="t")
     assert await served(api, later["id"], "pay") == {"n": 1}
     await api.ended(later["id"])
-    assert turns == ["app.variables.json_worker"] * 2  # its notes, and its call
+    assert turns == ["prompt_section", "fill_record"]
 
 
 async def test_a_large_value_goes_through_a_gate_and_is_approved_as_any(api: Caller) -> None:
@@ -176,7 +169,7 @@ async def test_a_large_document_keeps_to_its_rules(
         with pytest.raises(WriteRejected) as error:
             await pen.write(path, value, method, schema=schema)
         assert why in str(error.value)
-    assert turns == ["app.documents.json_worker"] * 5
+    assert turns == ["apply_change"] * 5
     assert (await api.read(f"/threads/{found}/state"))["write"] == 1
 
 
@@ -185,7 +178,6 @@ async def test_what_takes_too_much_memory_is_refused_and_nothing_is_written(
 ) -> None:
     """The call fails, the query goes on, and the next call finds everything as it was."""
     await api.register(spec())
-    helpers = plangate.services.documents._helpers
     query = await api.submit(
         specs.script(
             ("look", {"_outputPath": "†state.rows"}),
@@ -195,7 +187,7 @@ async def test_what_takes_too_much_memory_is_refused_and_nothing_is_written(
     )
     await served(api, query["id"], "look", large_rows())
     (call,) = await api.claim("look")
-    helpers._most_bytes = 1
+    plangate.services.documents._processes = JsonProcessPool(max_bytes=1)
     good(await api.result(call, 1))
     assert await served(api, query["id"], "pay") == {"n": 0}
     results = output_of(await api.ended(query["id"]))

@@ -7,8 +7,9 @@ import os
 import signal
 import socket
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -18,8 +19,16 @@ import pytest
 import pytest_asyncio
 
 from app.base.errors import Invalid, Malformed, TooLarge, TooManyRequests
-from app.references.large_documents import LargeDocuments
-from app.references.values import MAX_REFERENCE_BYTES, ValuePart, ValueRequest
+from app.base.json.process_pool import JsonProcess, JsonProcessPool
+from app.base.schema.checker import SchemaChecker
+from app.references.values import (
+    MAX_REFERENCE_BYTES,
+    ValuePart,
+    ValueRequest,
+    pack_value,
+    parse_document,
+    value_part,
+)
 from bench import machine
 from tests.processes.acceptance.house import House, eventually
 from tests.support import specs
@@ -31,9 +40,24 @@ ANY: dict[str, Any] = {"type": "array"}
 # -- one child
 
 
+SCHEMAS = SchemaChecker()
+
+
 @pytest_asyncio.fixture
-async def documents() -> LargeDocuments:
-    return LargeDocuments()
+async def pool() -> JsonProcessPool:
+    return JsonProcessPool()
+
+
+@asynccontextmanager
+async def taken_apart(pool: JsonProcessPool, sent: bytearray) -> AsyncIterator[JsonProcess]:
+    """A process that keeps the value of a document."""
+    async with pool.open(request=True) as process:
+        await process.keep(parse_document, sent)
+        yield process
+
+
+async def packed(process: JsonProcess, request: ValueRequest) -> tuple[bytes, bytes]:
+    return await process.run(pack_value, SCHEMAS, request, None)
 
 
 def of_process(pid: int, file: str) -> bytes:
@@ -48,7 +72,7 @@ def children_of(pid: int) -> list[int]:
             command = of_process(child, "cmdline")
         except OSError:
             continue
-        if b"app.references.json_worker" in command and machine.parent_of(child) == pid:
+        if b"app.base.json.worker" in command and machine.parent_of(child) == pid:
             found.append(child)
     return found
 
@@ -63,95 +87,99 @@ def body(value: Any, **more: Any) -> bytearray:
     return bytearray(orjson.dumps({"kind": "Any", **more, "value": value}))
 
 
-async def test_a_document_comes_apart_and_its_value_is_packed(documents: LargeDocuments) -> None:
+async def test_a_document_comes_apart_and_its_value_is_packed(pool: JsonProcessPool) -> None:
     sent = body([{"b": 1, "a": None}], glimpse={"g": 1})
-    async with documents.taken_apart(sent) as document:
-        assert (document.fields, document.has_value) == ({"kind": "Any", "glimpse": {"g": 1}}, True)
+    async with pool.open(request=True) as process:
+        known = await process.keep(parse_document, sent)
+        assert known == ({"kind": "Any", "glimpse": {"g": 1}}, True)
         assert sent == b""
-        data, glimpse = await document.packed(asked(fields={"n": "length(@)"}), None)
-    assert (bytes(data), glimpse) == (b'[{"a":null,"b":1}]', b'{"n":1}')
+        data, glimpse = await packed(process, asked(fields={"n": "length(@)"}))
+    assert (data, glimpse) == (b'[{"a":null,"b":1}]', b'{"n":1}')
     assert children_of(os.getpid()) == []
 
 
-async def test_what_is_wrong_is_said_as_anywhere(documents: LargeDocuments) -> None:
+async def test_what_is_wrong_is_said_as_anywhere(pool: JsonProcessPool) -> None:
     with pytest.raises(Malformed, match="not JSON"):
-        async with documents.taken_apart(bytearray(b"[1,")):
+        async with taken_apart(pool, bytearray(b"[1,")):
             pass
-    async with documents.taken_apart(body(["x"])) as document:
+    async with taken_apart(pool, body(["x"])) as process:
         with pytest.raises(TooLarge, match="at most 3 bytes of JSON; this value has 5"):
-            await document.packed(asked(max_bytes=3), None)
+            await packed(process, asked(max_bytes=3))
         with pytest.raises(Invalid) as refused:
-            await document.packed(asked(schema={"items": {"type": "integer"}}), None)
+            await packed(process, asked(schema={"items": {"type": "integer"}}))
     assert [flaw.pointer for flaw in refused.value.errors] == ["/value/0"]
-    with pytest.raises(Invalid, match=r"^The path is not a JMESPath expression"):
-        await documents.part(b"[1]", "[", 100)
-    assert await documents.part(b'["a","b"]', "[1]", 100) == ValuePart("b", 3)
+    async with pool.open() as process:
+        with pytest.raises(Invalid, match=r"^The path is not a JMESPath expression"):
+            await process.run(value_part, b"[1]", "[", 100)
+        assert await process.run(value_part, b'["a","b"]', "[1]", 100) == ValuePart("b", 3)
     assert children_of(os.getpid()) == []
 
 
-async def test_a_child_has_no_more_memory_than_it_may() -> None:
-    documents = LargeDocuments(child_bytes=60 * MIB)
-    few = body([{"id": n} for n in range(1000)])
-    async with documents.taken_apart(few):
+async def test_a_process_has_no_more_memory_than_it_may() -> None:
+    pool = JsonProcessPool(max_bytes=60 * MIB)
+    async with taken_apart(pool, body([{"id": n} for n in range(1000)])):
         pass
     many = body([[n] for n in range(900_000)])
-    with pytest.raises(TooLarge, match="Split it into several references"):
-        async with documents.taken_apart(many) as document:
-            await document.packed(asked(), None)  # whoever looks at its memory may have had no turn until now
-    too_many = body([[]] * 1_000_000)
+    with pytest.raises(TooLarge, match="needs more memory or time than the service gives"):
+        async with taken_apart(pool, many) as process:
+            await packed(process, asked())  # whoever looks at its memory may have had no turn until now
     with pytest.raises(TooLarge, match=r"^The body may have 1000000 objects and arrays\.$"):
-        async with documents.taken_apart(too_many):
+        async with taken_apart(pool, body([[]] * 1_000_000)):
             pass
     assert children_of(os.getpid()) == []
 
 
-async def test_a_child_knows_nothing_of_the_service(
-    documents: LargeDocuments, monkeypatch: pytest.MonkeyPatch
+async def test_a_process_knows_nothing_of_the_service(
+    pool: JsonProcessPool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PLANGATE_SECRET_KEY", "s" * 40)
-    async with documents.taken_apart(body([])):
+    async with taken_apart(pool, body([])):
         (child,) = children_of(os.getpid())
         environment = of_process(child, "environ")
     assert b"PYTHONPATH=" in environment
     assert b"PLANGATE" not in environment
 
 
-async def test_two_at_a_time(documents: LargeDocuments) -> None:
+async def test_two_requests_at_a_time_and_queries_do_not_wait_for_them(pool: JsonProcessPool) -> None:
     order: list[str] = []
 
     async def third() -> None:
-        async with documents.taken_apart(body([])):
+        async with taken_apart(pool, body([])):
             order.append("third begins")
 
-    async with documents.taken_apart(body([])):
-        async with documents.taken_apart(body([])):
+    async with taken_apart(pool, body([])):
+        async with taken_apart(pool, body([])):
             waiting = asyncio.create_task(third())
             await asyncio.to_thread(sum, range(1_000_000))
             assert len(children_of(os.getpid())) == 2
+            async with pool.open() as process:
+                assert await process.run(len, b"of a query") == 10
             order.append("second ends")
         await waiting
     assert order == ["second ends", "third begins"]
 
 
 async def test_who_waits_too_long_is_told_to_come_again() -> None:
-    documents = LargeDocuments(turn_s=0.05)
-    async with documents.taken_apart(body([])), documents.taken_apart(body([])):
+    pool = JsonProcessPool(max_wait_s=0.05)
+    async with taken_apart(pool, body([])) as first, taken_apart(pool, body([])):
         with pytest.raises(TooManyRequests, match="being processed; retry"):
-            async with documents.taken_apart(body([])):
+            async with taken_apart(pool, body([])):
                 pass
-    async with documents.taken_apart(body([])):
-        pass
+        await first.end()  # with what it holds, the process gives its turn back
+        async with taken_apart(pool, body([])):
+            assert len(children_of(os.getpid())) == 2
+    assert children_of(os.getpid()) == []
 
 
-async def test_who_goes_away_takes_his_child_along(documents: LargeDocuments) -> None:
+async def test_who_goes_away_takes_his_process_along(pool: JsonProcessPool) -> None:
     begun = asyncio.Event()
 
     async def leave() -> None:
-        async with documents.taken_apart(body([])) as document:
+        async with taken_apart(pool, body([])) as process:
             (child,) = children_of(os.getpid())
             os.kill(child, signal.SIGSTOP)
             begun.set()
-            await document.packed(asked(), None)
+            await packed(process, asked())
 
     leaving = asyncio.create_task(leave())
     await begun.wait()

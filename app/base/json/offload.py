@@ -1,9 +1,9 @@
-"""Work on JSON: small values on the event loop, larger ones in a thread.
+"""Work on JSON: small values on the event loop, larger ones in a thread, the largest in a process.
 
 A thread helps only where Python's own code runs, since the event loop gets its turn between two of its instructions.
-A call into C keeps the interpreter until it returns. So a function for `offload` may write JSON with orjson (16 MiB in
-30 ms) and compute digests, and parses what is large with `loads`. What keeps the interpreter for longer goes to a
-process of its own (helpers.py).
+A call into C keeps the interpreter until it returns. So a function for a thread may write JSON with orjson (16 MiB in
+30 ms) and compute digests, and parses what is large with `loads`. What keeps the interpreter for longer, or
+needs much memory, goes to a process of its own.
 """
 
 from __future__ import annotations
@@ -16,15 +16,31 @@ import orjson
 
 from app.base.json import low_memory
 from app.base.json.limits import LIMITS
+from app.base.json.process_pool import JsonProcessPool
 
 T = TypeVar("T")
 
 
-async def offload(function: Callable[..., T], *bodies: Any, size: int | None = None) -> T:
+async def offload(
+    function: Callable[..., T],
+    *bodies: Any,
+    size: int | None = None,
+    processes: JsonProcessPool | None = None,
+    request: bool = False,
+) -> T:
     """Return `function(*bodies)`, computed in a thread if a body is large: bytes or a JSON value. `size` is the size of
-    all bodies as JSON, for bodies that are neither, or if it is known."""
+    all bodies as JSON, for bodies that are neither, or if it is known.
+
+    With `processes`, a function over more than `LIMITS.process_bytes` runs in a process (`JsonProcess.run`); then `size`
+    is needed, and `request` says whether a request waits for it. Raise TooLarge or TooManyRequests, as the pool does.
+    """
     small = all(map(is_small, bodies)) if size is None else size <= LIMITS.inline_bytes
-    return function(*bodies) if small else await asyncio.to_thread(function, *bodies)
+    if small:
+        return function(*bodies)
+    if processes is None or size is None or size <= LIMITS.process_bytes:
+        return await asyncio.to_thread(function, *bodies)
+    async with processes.open(request=request) as process:
+        return await process.run(function, *bodies)
 
 
 def is_small(body: Any) -> bool:

@@ -1,109 +1,126 @@
-"""JsonProcess processes, from outside: one for one large piece of JSON, so many at a time (helper.py; why so, with what was
-measured: docs/decisions/0011)."""
+"""Processes of their own for functions that work on large JSON, one process for one piece of work (worker.py; why so,
+with what was measured: docs/decisions/0011)."""
 
 from __future__ import annotations
 
 import asyncio
 import os
+import pickle
 import select
 import subprocess
 import sys
-from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import asynccontextmanager, suppress
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from dataclasses import is_dataclass
 from io import BufferedIOBase
 from pathlib import Path
-from typing import Any, Final, cast
+from typing import Any, Final, TypeVar, cast
 
-from app.base.errors import FieldError, Invalid, Malformed, PlangateError, TooLarge, TooManyRequests
-from app.base.json.worker import receive, send
+from app.base.errors import TooLarge, TooManyRequests
 from app.base.threads import run_in_thread
 
+T = TypeVar("T")
+
 AT_ONCE: Final = 2
-CPU_S: Final = 20
+MAX_CPU_S: Final = 20
 """Seconds of processor time after which the system ends a process."""
+
+MAX_PROCESS_BYTES: Final = 512 * 1024 * 1024
+"""A process that uses more memory is ended: this is a backstop, as the parsers take 5 to 12 times the text."""
+
+MAX_WAIT_S: Final = 4.0
+"""How long a request waits for a process: it is answered within five seconds."""
 
 LOOK_EVERY_MS: Final = 5
 PAGE_BYTES: Final = os.sysconf("SC_PAGE_SIZE")
 KEPT_ENVIRONMENT: Final = ("PATH", "LD_LIBRARY_PATH", "LANG", "LC_ALL")
-TOO_COMPLEX: Final = (
-    "The value exceeds the processing limit for a single value. Split it into several references."
-)
+TOO_COMPLEX: Final = "The value needs more memory or time than the service gives to a single one. Split it, or make it simpler."
 
 
 class JsonProcessPool:
-    """The turns of a process at helpers of one kind."""
+    """Starts the processes: `at_once` of them for requests and as many for the work of queries, which so does not wait
+    behind uploads."""
 
     def __init__(
         self,
-        module: str,
-        most_bytes: int,
-        too_complex: str | None = None,
-        *,
+        max_bytes: int = MAX_PROCESS_BYTES,
+        max_wait_s: float = MAX_WAIT_S,
+        max_cpu_s: int = MAX_CPU_S,
         at_once: int = AT_ONCE,
-        cpu_s: int = CPU_S,
     ) -> None:
-        """Set up the pool. `module` has the functions of the processes; a process that uses more than
-        `most_bytes` of memory or `cpu_s` seconds of processor time is ended, and `too_complex` is then the
-        error message. At most `at_once` processes run at the same time."""
-        self._too_complex = TOO_COMPLEX if too_complex is None else too_complex
-        self._module = module
-        self._most_bytes = most_bytes
-        self._cpu_s = cpu_s
-        self._turns = asyncio.Semaphore(at_once)
+        self._max_bytes = max_bytes
+        self._max_wait_s = max_wait_s
+        self._max_cpu_s = max_cpu_s
+        self._requests, self._work = asyncio.Semaphore(at_once), asyncio.Semaphore(at_once)
 
     @asynccontextmanager
-    async def one(self, turn_s: float | None = None) -> AsyncIterator[JsonProcess]:
-        """Provide a process for the length of the block. Raise TooManyRequests if none is free in time."""
+    async def open(self, *, request: bool = False) -> AsyncIterator[JsonProcess]:
+        """Provide a process for the length of the block. With `request`, a request waits for it: raise TooManyRequests
+        if none is free in time."""
+        turns = self._requests if request else self._work
         try:
-            async with asyncio.timeout(turn_s):
-                await self._turns.acquire()
+            async with asyncio.timeout(self._max_wait_s if request else None):
+                await turns.acquire()
         except TimeoutError:
             raise TooManyRequests("Too many large values are being processed; retry.") from None
-        try:
-            started = await asyncio.to_thread(_started, self._module, self._cpu_s)
-            helper = JsonProcess(started, self._most_bytes, self._too_complex)
-            try:
-                yield helper
-            finally:
-                helper.end()
-                await asyncio.to_thread(_ended, helper.process)
-        finally:
-            self._turns.release()
+        async with AsyncExitStack() as ending:
+            ending.callback(turns.release)
+            started = await asyncio.to_thread(_start, self._max_cpu_s)
+            ending.push_async_callback(asyncio.to_thread, _stop, started)
+            ending.callback(started.kill)
+            yield JsonProcess(started, self._max_bytes, ending.aclose)
 
 
 class JsonProcess:
+    """A process that runs functions of this code base, one after the other."""
+
     def __init__(
-        self, process: subprocess.Popen[bytes], most_bytes: int, too_complex: str = TOO_COMPLEX
+        self, process: subprocess.Popen[bytes], max_bytes: int, end: Callable[[], Awaitable[None]]
     ) -> None:
-        self.process = process
-        self._too_complex = too_complex
-        self._most_bytes = most_bytes
+        self._process = process
+        self._max_bytes = max_bytes
+        self.end = end
+        """End the process before its block does: what it holds is no longer needed."""
         self._to, self._source = (cast(BufferedIOBase, stream) for stream in (process.stdin, process.stdout))
 
-    async def asked(
-        self, ask: str, *data: bytes | bytearray, **head: Any
-    ) -> tuple[dict[str, Any], bytearray]:
-        """Return the answer to a request. A bytearray that is passed along is emptied once it has arrived."""
-        answer = await run_in_thread(lambda: self._exchanged({"ask": ask, **head}, data))
-        if answer is None:
-            status = await asyncio.to_thread(self.process.wait)
+    async def run(self, function: Callable[..., T] | str, *args: Any) -> T:
+        """Return `function(*args)`, or `function(kept, *args)` after `keep`. The function is one of a module, or its name
+        (`module:function`) if this process cannot import it. What it takes and returns is pickled: pass what is large as
+        bytes, since unpickling many objects holds the GIL. A bytearray is emptied once it has been sent. Raise what the
+        function raises, or TooLarge."""
+        return cast(T, await self._ask(function, args, keep=False))
+
+    async def keep(self, function: Callable[..., tuple[Any, T]] | str, *args: Any) -> T:
+        """Run a function that returns a value, which stays in the process, and an answer, which comes back."""
+        return cast(T, await self._ask(function, args, keep=True))
+
+    async def _ask(self, function: Callable[..., Any] | str, args: tuple[Any, ...], *, keep: bool) -> Any:
+        answered = await run_in_thread(lambda: self._exchange((function, args, keep)))
+        if answered is None:
+            status = await asyncio.to_thread(self._process.wait)
             if status >= 0:
                 raise RuntimeError(f"a JSON process ended unexpectedly, with {status}")
-            raise TooLarge(self._too_complex)  # a signal ended it: ours, the limit on its time, the system's
-        if "error" in answer[0]:
-            raise _refusal(answer[0], self._too_complex)
+            raise TooLarge(TOO_COMPLEX)  # a signal ended it: ours, the limit on its time, the system's
+        answer, error = answered
+        if isinstance(error, MemoryError):
+            raise TooLarge(TOO_COMPLEX)
+        if error is not None:
+            raise error
         return answer
 
-    def _exchanged(
-        self, head: dict[str, Any], data: Sequence[bytes | bytearray]
-    ) -> tuple[dict[str, Any], bytearray] | None:
-        with suppress(BrokenPipeError):
-            send(self._to, head, *data)
-            for piece in data:
-                if isinstance(piece, bytearray):
-                    piece.clear()
+    def _exchange(self, message: tuple[Any, tuple[Any, ...], bool]) -> tuple[Any, Exception | None] | None:
+        with suppress(BrokenPipeError, EOFError):
+            pickle.dump(message, self._to, protocol=5)
+            self._to.flush()
+            for arg in message[1]:
+                if isinstance(arg, bytearray):
+                    arg.clear()
             self._watch()
-            return receive(self._source)
+            try:
+                answered: tuple[Any, Exception | None] = _AnswerReader(self._source).load()
+                return answered
+            except pickle.UnpicklingError:  # it ended in the middle of its answer, or gave none of ours
+                self._process.kill()
         return None
 
     def _watch(self) -> None:
@@ -111,22 +128,30 @@ class JsonProcess:
         answers = select.poll()
         answers.register(self._source, select.POLLIN)
         while not answers.poll(LOOK_EVERY_MS):
-            if _memory_bytes(self.process.pid) > self._most_bytes:
-                self.process.kill()
+            if _memory_bytes(self._process.pid) > self._max_bytes:
+                self._process.kill()
                 return
 
-    def end(self) -> None:
-        """End the process: what it holds is no longer needed."""
-        self.process.kill()
+
+class _AnswerReader(pickle.Unpickler):
+    """Reads answers, which hold plain values, exceptions and data classes of this code base. A process in which hostile
+    data has found a way to run code gets no further."""
+
+    def find_class(self, module: str, name: str) -> Any:
+        if module == "builtins" or module.startswith("app."):
+            found = super().find_class(module, name)
+            if isinstance(found, type) and (issubclass(found, Exception) or is_dataclass(found)):
+                return found
+        raise pickle.UnpicklingError(f"an answer may not hold a {module}.{name}")
 
 
-def _started(module: str, cpu_s: int) -> subprocess.Popen[bytes]:
+def _start(max_cpu_s: int) -> subprocess.Popen[bytes]:
     """Start a process with the modules of this one and nothing else of it: not its secrets, not its
     directory."""
     here = str(Path(__file__).resolve().parents[3])
     kept = {name: os.environ[name] for name in KEPT_ENVIRONMENT if name in os.environ}
     return subprocess.Popen(
-        [sys.executable, "-P", "-m", "app.base.json.worker", module, str(cpu_s)],
+        [sys.executable, "-P", "-m", "app.base.json.worker", str(max_cpu_s)],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,
@@ -142,19 +167,9 @@ def _memory_bytes(pid: int) -> int:
         return 0
 
 
-def _ended(process: subprocess.Popen[bytes]) -> None:
+def _stop(process: subprocess.Popen[bytes]) -> None:
     process.wait()
     for stream in (process.stdin, process.stdout):
         assert stream is not None
         with suppress(BrokenPipeError):
             stream.close()
-
-
-def _refusal(answer: dict[str, Any], too_complex: str) -> PlangateError:
-    kinds: dict[str, Callable[[], PlangateError]] = {
-        "malformed": lambda: Malformed(answer["detail"]),
-        "too_large": lambda: TooLarge(answer["detail"]),
-        "invalid": lambda: Invalid(answer["detail"], [FieldError(*flaw) for flaw in answer["flaws"]]),
-        "no_memory": lambda: TooLarge(too_complex),
-    }
-    return kinds[answer["error"]]()

@@ -106,6 +106,10 @@ class SchemaChecker:
         self._lock = threading.Lock()
         self._kept: OrderedDict[bytes, tuple[CompiledSchema, int]] = OrderedDict()
 
+    def __reduce__(self) -> tuple[type[SchemaChecker], tuple[int]]:
+        """Pickle as an empty checker, for a process of its own."""
+        return SchemaChecker, (1,)
+
     def compile(self, schema: Schema, *, holes: bool = False) -> CompiledSchema:
         """Return the compiled schema; with `holes`, the schema for values of which some parts are still to
         come (placeholders.py). Raise SchemaRefused with the place and the reason."""

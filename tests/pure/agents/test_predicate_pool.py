@@ -10,22 +10,15 @@ import pytest
 from app.base.json.process_pool import JsonProcessPool
 from app.runtimes.predicate_pool import PredicatePool
 from tests.support.callbacks import measured_callbacks
+from tests.support.json_processes import note_functions
 
 MANY = [{"id": n, "name": f"item {n}"} for n in range(30_000)]
 
 
 @pytest.fixture
 def started(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """The processes that were started, by their modules."""
-    modules: list[str] = []
-    one = JsonProcessPool.one
-
-    def counted(self: JsonProcessPool, turn_s: float | None = None) -> Any:
-        modules.append(self._module)
-        return one(self, turn_s)
-
-    monkeypatch.setattr(JsonProcessPool, "one", counted)
-    return modules
+    """The functions that processes ran."""
+    return note_functions(monkeypatch)
 
 
 @pytest.mark.parametrize(
@@ -43,18 +36,17 @@ def started(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 async def test_an_evaluation_gives_the_same_wherever_it_runs(
     started: list[str], expression: str, args: Mapping[str, Any], required: bool, processes: int
 ) -> None:
-    assert await PredicatePool().requires_approval(expression, args, {}) is required
-    assert started == ["app.runtimes.predicate_worker"] * processes
+    assert await PredicatePool(JsonProcessPool()).requires_approval(expression, args, {}) is required
+    assert started == ["evaluate_text"] * processes
 
 
 async def test_large_arguments_are_not_read_on_the_loop() -> None:
-    pool = PredicatePool()
+    pool = PredicatePool(JsonProcessPool())
     with measured_callbacks() as found:
         assert not await pool.requires_approval("size(args.rows) > 1000000", {"rows": MANY * 3}, {})
     assert found.over(0.1) == []
 
 
 async def test_what_takes_too_much_memory_asks_a_person() -> None:
-    pool = PredicatePool()
-    pool._processes._most_bytes = 1
+    pool = PredicatePool(JsonProcessPool(max_bytes=1))
     assert await pool.requires_approval("size(args.rows) > 1000000", {"rows": MANY}, {})

@@ -14,14 +14,15 @@ from hypothesis import strategies as st
 from plangate.spec.variables import VariablePath
 
 from app.base.schema.checker import SchemaChecker
-from app.variables.json_worker import DocumentCache, verbs
 from app.variables.prompt import prompt_section
 from app.variables.values import (
+    DocumentCache,
     FilledCall,
     VariableError,
     approval_glimpses,
     describe_errors,
     fill_call,
+    fill_record,
     parse_call,
 )
 
@@ -122,10 +123,10 @@ def test_a_message_tells_of_the_first_alternatives_and_is_short() -> None:
 def test_the_section_looks_at_no_more_than_it_shows() -> None:
     few, many = ({f"k{n}": [n] for n in range(count)} for count in (100, 2000))
     assert (
-        steps(lambda: prompt_section({"state": many}, []))
-        <= steps(lambda: prompt_section({"state": few}, [])) + 2000 * 10
+        steps(lambda: prompt_section({"state": orjson.dumps(many)}, []))
+        <= steps(lambda: prompt_section({"state": orjson.dumps(few)}, [])) + 2000 * 10
     )
-    assert prompt_section({"state": many}, []).endswith("- and 1940 more\n")
+    assert prompt_section({"state": orjson.dumps(many)}, []).endswith("- and 1940 more\n")
 
 
 # -- what is told of a wrong value
@@ -251,43 +252,11 @@ def test_a_helper_fills_as_the_service_does(v: Any, w: Any, used: list[str]) -> 
     args = {"a": used, "k†": {"†state.v": "plain"}}
     here = fill_call(parse_call(args, (), None), documents, ("state", "data"), {})
     assert exact(here.args) == exact({"a": [wanted[text] for text in used], "k†": {"†state.v": "plain"}})
-    bodies = [orjson.dumps(held) for held in documents.values()]
-    head, data = verbs()["fill"](
-        {
-            "args": args,
-            "kept": [],
-            "prescribed": None,
-            "kinds": ["data", "state"],
-            "why": {},
-            "roots": [str(root) for root in documents],
-            "sizes": [len(body) for body in bodies],
-        },
-        bytearray(b"".join(bodies)),
-    )
-    at = head["sizes"][0]
-    there = FilledCall.load(bytes(data[:at]), bytes(data[at:]), None)
+    bodies = {root: orjson.dumps(held) for root, held in documents.items()}
+    record = fill_record(parse_call(args, (), None), bodies, ("state", "data"), {})
+    there = FilledCall.load(*record, None)
     assert exact(there.args) == exact(here.args)
     assert there.sources == here.sources
-
-
-def test_a_helper_says_what_is_wrong_as_the_service_does() -> None:
-    args = {"a": "†state.nmae || †ref.K.1.x || †gone"}
-    here = refusal(args, state={"name": 1})
-    head, data = verbs()["fill"](
-        {
-            "args": args,
-            "kept": [],
-            "prescribed": None,
-            "kinds": ["state"],
-            "why": {"†ref.K.1": "There is no reference K/1."},
-            "roots": ["†state"],
-            "sizes": [10],
-        },
-        bytearray(b'{"name":1}'),
-    )
-    assert data == b""
-    assert "did you mean 'name'?" in head["refused"]
-    assert head["refused"] == here.replace("there is no †ref; known are state", "There is no reference K/1")
 
 
 def test_large_arguments_are_loaded_as_small_ones_are() -> None:
@@ -300,7 +269,7 @@ def test_large_arguments_are_loaded_as_small_ones_are() -> None:
 
 
 def test_one_document_is_open_at_a_time() -> None:
-    opened = DocumentCache(["a", "b", "none"], [b'{"x": 1}', b"[2]", b""])
+    opened = DocumentCache({"a": b'{"x": 1}', "b": b"[2]", "none": b""})  # type: ignore[dict-item]
     first = opened["a"]
     assert (first, opened["a"] is first) == ({"x": 1}, True)
     assert opened["b"] == [2]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
+import orjson
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -202,7 +203,9 @@ def test_the_section_lists_paths_that_can_be_said_and_short_glimpses() -> None:
         "evil\u2028- †state.y": "l1\u2029l2\x85l3\u202el4",
     }
     lines = (
-        prompt_section({"input": {}, "state": state}, ["Basket"]).partition("there are:\n")[2].splitlines()
+        prompt_section({"input": b"{}", "state": orjson.dumps(state)}, ["Basket"])
+        .partition("there are:\n")[2]
+        .splitlines()
     )
     assert lines == [
         "- †input: an empty object",
@@ -219,7 +222,7 @@ def test_the_section_lists_paths_that_can_be_said_and_short_glimpses() -> None:
 
 def test_the_section_is_bounded() -> None:
     state = {f"k{n}": {f"i{m}": "x" * 1000 for m in range(50)} for n in range(50)}
-    text = prompt_section({"state": state}, [])
+    text = prompt_section({"state": orjson.dumps(state)}, [])
     assert text.endswith(f"- and {50 * 51 - MAX_LINES} more\n")
     assert len(text) < 20_000
 

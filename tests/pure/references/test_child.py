@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import pickle
 import sys
 from typing import Any
 
@@ -79,7 +80,7 @@ def outcome(parse: Any, body: bytes) -> tuple[str, str]:
 
 
 def in_child(body: bytes) -> Any:
-    return low_memory.parse_low_memory(bytearray(body), 1_000_000)
+    return low_memory.parse_low_memory(bytearray(body))
 
 
 @pytest.mark.parametrize("text", [*ODD, *FINE])
@@ -152,15 +153,19 @@ def test_a_long_document_is_read_in_windows() -> None:
             in_child(twice)
 
 
-def test_messages_go_both_ways_and_end() -> None:
-    wire = io.BytesIO()
-    worker.send(wire, {"ask": "fields"}, b"x" * 600_000)
-    worker.send(wire, {"ask": "pack"})
-    wire.seek(0)
-    first = worker.receive(wire)
-    assert first is not None
-    assert (first[0], len(first[1])) == ({"ask": "fields", "size": 600_000}, 600_000)
-    assert worker.receive(wire) == ({"ask": "pack", "size": 0}, bytearray())
-    assert worker.receive(wire) is None
-    cut = io.BytesIO(wire.getvalue()[:1000])
-    assert worker.receive(cut) is None
+def test_functions_run_one_after_the_other_and_errors_come_back() -> None:
+    asked = [
+        (bytes.upper, (b"x" * 600_000,), False),
+        (divmod, (7, 2), True),
+        (pow, (2,), False),
+        (len, (), False),
+    ]
+    source, answers = io.BytesIO(b"".join(map(pickle.dumps, asked))), io.BytesIO()
+    worker.run_all(source, answers)
+    answers.seek(0)
+    assert pickle.load(answers) == (b"X" * 600_000, None)
+    assert pickle.load(answers) == (1, None), "the 3 is kept"
+    assert pickle.load(answers) == (9, None)
+    nothing, error = pickle.load(answers)
+    assert (nothing, type(error)) == (None, TypeError)
+    assert answers.read() == b""

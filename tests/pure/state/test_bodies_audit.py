@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from contextlib import suppress
 from typing import Any
 
 import orjson
@@ -12,8 +12,12 @@ from hypothesis import strategies as st
 from plangate.spec.variables import Segment, VariablePath
 
 from app.base.json import low_memory
-from app.documents import bodies, json_worker
-from app.documents.bodies import Change, apply_change, apply_changes
+from app.base.json.limits import LIMITS
+from app.base.json.offload import offload
+from app.base.json.process_pool import JsonProcessPool
+from app.base.schema.checker import SchemaChecker
+from app.documents import bodies
+from app.documents.bodies import Change, apply_change, apply_changes, glimpse_body
 from app.documents.writing import METHODS, WriteRejected, apply_write
 
 keys = st.text('†ab01. "|&\né', max_size=3)
@@ -36,52 +40,52 @@ changes = st.builds(
 )
 
 
-def asked(verb: str, head: Mapping[str, Any], *data: bytes) -> tuple[dict[str, Any], bytes]:
-    return json_worker.verbs()[verb](
-        {**head, "sizes": [len(piece) for piece in data]}, bytearray(b"".join(data))
-    )
+SCHEMAS = SchemaChecker()
 
 
 @given(st.none() | st.dictionaries(keys, values, max_size=3), st.lists(changes, max_size=8))
 @settings(max_examples=200, deadline=None)
-def test_writes_and_their_fold_are_the_same_everywhere(base: Any, wanted: list[Change]) -> None:
-    """Also from nothing, and what is refused is refused in the same words and leaves everything as it was."""
+def test_writes_and_their_fold_are_the_same(base: Any, wanted: list[Change]) -> None:
+    """Also from nothing, and what is refused leaves everything as it was."""
     first = b"" if base is None else orjson.dumps(base)
     body, log = first, []
     for change in wanted:
-        head = {"kind": "data", "path": change.path, "method": change.method, "schema": None}
-        said, made = asked("write", head, body, change.value)
-        try:
-            here = apply_change(body, "data", change, None)
-        except WriteRejected as refused:
-            assert (said, made) == ({"refused": str(refused)}, b"")
-            continue
-        assert (said, bytes(made)) == ({}, here)
-        body = here
-        log.append(change)
+        with suppress(WriteRejected):
+            body = apply_change(body, "data", change, None, SCHEMAS)
+            log.append(change)
     assert apply_changes(first, log) == body
-    head = {"writes": [[change.path, change.method] for change in log]}
-    assert bytes(asked("fold", head, first, *(change.value for change in log))[1]) == body
 
 
-def test_what_does_not_fit_is_refused_in_a_helper_too(monkeypatch: pytest.MonkeyPatch) -> None:
-    head = {"kind": "state", "path": "†state", "method": "set", "schema": None}
-    assert asked("write", head, b"{}", b"[1]")[0] == {
-        "refused": "the state of a thread is an object, and would be an array of 1"
-    }
-    schema = {"properties": {"n": {"type": "integer"}}}
-    said, _ = asked("write", {**head, "path": "†state.n", "schema": schema}, b"{}", b'"x"')
+def test_what_does_not_fit_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refusal(path: str, value: bytes, schema: Any = None) -> str:
+        with pytest.raises(WriteRejected) as refused:
+            apply_change(b"{}", "state", Change(path, "set", value), schema, SCHEMAS)
+        return str(refused.value)
+
+    assert refusal("†state", b"[1]") == "the state of a thread is an object, and would be an array of 1"
     told = 'the state would not match the runtime\'s stateSchema: /n: must be integer, not "x"'
-    assert said == {"refused": told}
+    assert refusal("†state.n", b'"x"', {"properties": {"n": {"type": "integer"}}}) == told
     monkeypatch.setattr(bodies, "MAX_DOCUMENT_BYTES", 20)
-    said, _ = asked("write", {**head, "path": "†state.n"}, b"{}", b'"xxxxxxxxxxxxxxxxxxxx"')
-    assert said["refused"].startswith("the document would have 28 bytes of JSON, more than 20: write less")
+    assert refusal("†state.n", b'"xxxxxxxxxxxxxxxxxxxx"').startswith(
+        "the document would have 28 bytes of JSON, more than 20: write less"
+    )
 
 
-def test_the_glimpse_of_a_large_document() -> None:
-    assert asked("glimpse", {}, orjson.dumps({"rows": list(range(100)), "n": 1}))[0] == {
-        "glimpse": {"rows": {"count": 100, "sample": [0, 1, 2]}, "n": 1}
-    }
+async def test_functions_over_large_documents_give_the_same_in_a_process() -> None:
+    """Also their errors, and with the checker of schemas, of which a process has its own."""
+    state = {"rows": list(range(100)), "long": "x" * LIMITS.process_bytes}
+    body, change = orjson.dumps(state), Change("†state.n", "set", b"1")
+    parts = (body, "state", change, {"properties": {"n": {"type": "integer"}}}, SCHEMAS)
+    pool = JsonProcessPool()
+    for function, args in (
+        (apply_change, parts),
+        (apply_changes, (body, (change, change))),
+        (glimpse_body, (body,)),
+    ):
+        assert await offload(function, *args, size=len(body), processes=pool) == function(*args)  # type: ignore[operator]
+    wrong = Change("†state.n", "set", b'"x"')
+    with pytest.raises(WriteRejected, match='/n: must be integer, not "x"'):
+        await offload(apply_change, body, "state", wrong, *parts[3:], size=len(body), processes=pool)
 
 
 @given(values)
@@ -101,7 +105,7 @@ def test_a_write_copies_what_is_on_its_way_and_no_more() -> None:
     """So that a small write to a wide document costs its width once, and not its depth times that."""
     document = {"a": {"b": [{"c": 1}, {"d": [1, 2]}]}, "other": {"x": [1]}}
     change = Change("†state.a.b.0.c", "set", b"2")
-    made = apply_write(document, change.write(orjson.loads))
+    made = apply_write(document, change.write())
     assert made["other"] is document["other"]
     assert made["a"]["b"][1] is document["a"]["b"][1]
     assert document["a"]["b"][0] == {"c": 1}
