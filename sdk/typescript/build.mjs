@@ -64,8 +64,16 @@ const licenses = [...used].sort().map((name) => {
 mkdirSync(join(here, "dist"), { recursive: true });
 writeFileSync(join(here, "dist/THIRD-PARTY-LICENSES.txt"), licenses.join(`\n${"-".repeat(80)}\n\n`));
 
-// The tests are checked against the declarations that users get, and compiled for the oldest Node.
+// The tests and the example are checked against the declarations that users get. The tests are compiled for the oldest
+// Node, the example is bundled for browsers.
 compile("tsconfig.tests.json");
+await build({
+  entryPoints: [join(here, "example/chat.ts")],
+  outfile: join(here, "example/chat.js"),
+  bundle: true,
+  format: "esm",
+  target: "es2022",
+});
 await build({
   entryPoints: readdirSync(join(here, "tests")).filter((name) => name.endsWith(".ts")).map((name) => join(here, "tests", name)),
   outdir: join(here, "tests/compiled"),

@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import http.server
 import os
-import shutil
 import socket
 import threading
 from collections.abc import Iterator
@@ -16,13 +15,11 @@ from urllib.parse import urlsplit
 
 import httpx
 import pytest
-from playwright.sync_api import Browser, Page, expect, sync_playwright
+from playwright.sync_api import Browser, Page, expect
 
+from tests.support.browser import browsing
 from tests.support.service import Service, folder, serving
 from tests.support.specs import mock
-
-CHROMIUM = shutil.which("chromium")
-pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="needs chromium on PATH (apt-get install chromium)")
 
 expect.set_options(timeout=30_000)
 
@@ -57,10 +54,8 @@ ATTACK = """async (address) => {
 
 @pytest.fixture(scope="module")
 def chromium() -> Iterator[Browser]:
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+    with browsing() as browser:
         yield browser
-        browser.close()
 
 
 @pytest.fixture(scope="module")

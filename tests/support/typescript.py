@@ -39,7 +39,8 @@ def build() -> None:
 def _digest() -> str:
     files = sorted(
         path
-        for path in (*PACKAGE.glob("*.*"), *PACKAGE.glob("src/*.ts"), *PACKAGE.glob("tests/*.ts"))
+        for folder in (PACKAGE, PACKAGE / "src", PACKAGE / "tests", PACKAGE / "example")
+        for path in (*folder.glob("*.ts"), *folder.glob("*.json"), *folder.glob("*.mjs"))
         if path.is_file()
     )
     hashed = hashlib.sha256((ROOT / "openapi" / "openapi.json").read_bytes())
