@@ -32,8 +32,9 @@ export class Connection {
 
   constructor(private readonly options: ConnectOptions) {
     this.base = options.url.replace(/\/+$/, "");
-    this.headers = { "Plangate-Request": "1" }; // required of writes with a session cookie
+    this.headers = {};
     if (options.key !== undefined) this.headers["Authorization"] = `Bearer ${options.key}`;
+    else this.headers["Plangate-Request"] = "1"; // required of writes with a session cookie
     if (options.tenant !== undefined) this.headers["Plangate-Tenant"] = options.tenant;
     if (options.principal !== undefined) this.headers["Plangate-Principal"] = options.principal;
   }
