@@ -521,7 +521,7 @@ async def test_a_loop_may_be_left(server: Server) -> None:
         assert (await runtime.get_query(query_id, wait_ms=5_000))["status"] == "succeeded"
 
 
-async def test_a_program_that_closes_nothing_ends_quietly(server: Server) -> None:
+async def test_a_program_that_closes_nothing_says_so_and_ends(server: Server) -> None:
     environment = {**os.environ, "PLANGATE_URL": server.url, "PLANGATE_API_KEY": server.key}
     # A loop that ends while a connection is being made: anyio's own coroutine for it is then never awaited.
     anyios = "ignore:coroutine 'connect_tcp:RuntimeWarning"
@@ -530,7 +530,9 @@ async def test_a_program_that_closes_nothing_ends_quietly(server: Server) -> Non
     )
     async with asyncio.timeout(PATIENCE_S):
         said, complained = await program.communicate()
-    assert (program.returncode, said, complained) == (0, b"left\n", b"")
+    assert (program.returncode, said) == (0, b"left\n")
+    (line,) = complained.decode().splitlines()
+    assert line.startswith("the runtime 'default' was dropped without being closed: ")
 
 
 async def test_closing_ends_readers(server: Server) -> None:

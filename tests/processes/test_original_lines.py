@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
 from collections.abc import Iterator
 from typing import Any, Literal
 
@@ -26,7 +29,7 @@ from plangate import (
 )
 from pydantic import BaseModel
 
-from tests.support.service import Service, folder, serving
+from tests.support.service import Service, folder, plain_environment, serving
 
 Event = dict[str, Any]
 
@@ -303,3 +306,87 @@ async def test_a_reference_is_read_by_its_handle(on_service: Service) -> None:
         assert json.loads(events[-1]["output"])["results"][0]["result"] == [value, {"preview": 1}]
         with pytest.raises(TypeError, match="a reference is a handle such as"):
             await runtime.resolve_reference("ProductSet")
+
+
+# -- opening and closing
+
+
+HELLO = {"_tool": "greetUser", "userName": "Ada"}
+GREETED = [{"tool": "greetUser", "result": "Hi Ada"}]
+
+
+def greeter(tenant: str) -> plangate.DefinedRuntime:
+    host = define_specialist("host", "m-1", "You greet.", tools=[greet])
+    return define_runtime(tenant, [host], name="greeter", interpreter="scripted")
+
+
+async def test_a_runtime_is_usable_at_once(on_service: Service) -> None:
+    runtime = create_runtime(greeter("at-once"))
+    events = await all_of(runtime.run_specialist("host", HELLO))
+    assert json.loads(events[-1]["output"])["results"] == GREETED
+    assert (await runtime.get_query(events[0]["queryId"]))["status"] == "succeeded"
+    await runtime.aclose()
+
+
+async def test_queries_are_started_where_no_tool_is_served(on_service: Service) -> None:
+    async with create_runtime(greeter("elsewhere")):
+        async with create_runtime(greeter("elsewhere"), serve=False) as starter:
+            runtime_id = starter.id
+            events = await all_of(starter.run_specialist("host", HELLO))
+        async with plangate.connect("greeter", tenant="elsewhere") as connected:
+            assert connected.id == runtime_id
+            again = await all_of(connected.run_specialist("host", HELLO))
+    for event in (events[-1], again[-1]):
+        assert json.loads(event["output"])["results"] == GREETED
+    with pytest.raises(
+        plangate.NotFound, match=r"No runtime 'greeters' is registered.*did you mean 'greeter'"
+    ):
+        await plangate.connect("greeters", tenant="elsewhere")
+
+
+def test_a_script_needs_no_event_loop(on_service: Service) -> None:
+    with plangate.SyncRuntime(create_runtime(greeter("scripts"))) as runtime:
+        events = list(runtime.run_specialist("host", HELLO))
+        assert json.loads(events[-1]["output"])["results"] == GREETED
+        assert runtime.get_query(events[0]["queryId"])["id"] == events[0]["queryId"]
+        assert runtime.approvals() == runtime.artifacts.list() == []
+
+
+DROPPED = """
+import asyncio, sys
+from plangate import SyncRuntime, create_runtime, define_runtime, define_specialist, define_tool
+from plangate.local_service import LocalService
+
+tool = define_tool("act", {}, handler=lambda args, ctx: 1)
+helper = define_specialist("helper", "m-1", "You help.", tools=[tool])
+system = define_runtime("dropped", [helper], interpreter="scripted")
+
+async def main():
+    runtime = create_runtime(system)
+    return [event async for event in runtime.run_specialist("helper", {"_tool": "act"})]
+
+def script():
+    runtime = SyncRuntime(create_runtime(system))
+    return list(runtime.run_specialist("helper", {"_tool": "act"}))
+
+assert (script() if sys.argv[1] == "sync" else asyncio.run(main()))[-1]["type"] == "finish"
+print(LocalService._running[0].pid)
+"""
+
+
+@pytest.mark.parametrize("kind", ["async", "sync"])
+def test_a_dropped_runtime_says_so_once_and_leaves_no_process(kind: str) -> None:
+    with folder() as at:
+        environment = {**plain_environment(), "PLANGATE_DATA_DIR": str(at / "data")}
+        done = subprocess.run(
+            [sys.executable, "-c", DROPPED, kind],
+            env=environment,
+            capture_output=True,
+            text=True,
+            timeout=120,
+        )
+        assert done.returncode == 0, done.stderr
+        (line,) = done.stderr.splitlines()
+        assert line.startswith("the runtime 'default' was dropped without being closed: ")
+        with pytest.raises(ProcessLookupError):
+            os.kill(int(done.stdout), 0)

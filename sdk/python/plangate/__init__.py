@@ -26,6 +26,7 @@ if typing.TYPE_CHECKING:
     from plangate.authoring.tools import DefinedTool as DefinedTool
     from plangate.authoring.tools import define_tool as define_tool
     from plangate.context import CallContext as CallContext
+    from plangate.create import connect as connect
     from plangate.create import create_runtime as create_runtime
     from plangate.errors import ApiError as ApiError
     from plangate.errors import Conflict as Conflict
@@ -69,6 +70,8 @@ if typing.TYPE_CHECKING:
     from plangate.spec.prompts import layered_prompt as layered_prompt
     from plangate.spec.schemas import normalize_schema as normalize_schema
     from plangate.spec.unions import TaggedUnion as TaggedUnion
+    from plangate.sync import SyncEvents as SyncEvents
+    from plangate.sync import SyncRuntime as SyncRuntime
     from plangate.thread_state import Memory as Memory
     from plangate.thread_state import State as State
     from plangate.workspace.directory import DirectoryWorkspace as DirectoryWorkspace
@@ -87,7 +90,7 @@ else:
         "authoring.runtimes": "DefinedRuntime define_runtime define_tenant",
         "authoring.tools": "DefinedTool define_tool",
         "context": "CallContext",
-        "create": "create_runtime",
+        "create": "connect create_runtime",
         "errors": (
             "ApiError Conflict Forbidden Gone InvalidRequest Malformed NotFound PlangateError "
             "ServiceNotInstalled ServiceNotStarted ServiceUnavailable TooLarge TooManyRequests "
@@ -106,6 +109,7 @@ else:
         "spec.prompts": "LayeredPrompt augment_prompt_tools layered_prompt",
         "spec.schemas": "normalize_schema",
         "spec.unions": "TaggedUnion",
+        "sync": "SyncEvents SyncRuntime",
         "thread_state": "Memory State",
         "workspace.directory": "DirectoryWorkspace WorkspaceError serve_directory",
     }

@@ -9,7 +9,7 @@ import logging
 import random
 import time
 import uuid
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import aclosing, asynccontextmanager
 from typing import Any, Final
 from urllib.parse import quote, urlsplit
@@ -205,6 +205,26 @@ class ServiceClient:
                 raise _error_from_response(response)
             async with aclosing(_events(response)) as events:
                 yield response, events
+
+
+class OpeningClient(ServiceClient):
+    """What the methods of a runtime send their requests with. It has no connection of its own: `opened` returns that of
+    the runtime, which is opened by the first request."""
+
+    def __init__(self, opened: Callable[[], Awaitable[ServiceClient]]) -> None:
+        self._opened = opened
+
+    async def request(self, method: str, path: str, body: Any = None, **options: Any) -> Any:
+        client = await self._opened()
+        return await client.request(method, path, body, **options)
+
+    @asynccontextmanager
+    async def stream(
+        self, method: str, path: str, body: Any = None, **options: Any
+    ) -> AsyncIterator[tuple[httpx.Response, AsyncIterator[ServerSentEvent]]]:
+        client = await self._opened()
+        async with client.stream(method, path, body, **options) as opened:
+            yield opened
 
 
 async def list_items(

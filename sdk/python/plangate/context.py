@@ -141,10 +141,6 @@ class IdempotencyKeys:
         return f"{self._work_id}.{digest}.{self._asked[digest]}"
 
 
-Reference = str | Mapping[str, Any]
-"""A kind, with the id beside it, or a handle: a mapping with `kind` and `id`."""
-
-
 def split_handle(ref: Any, id: Any) -> tuple[str, str]:
     """Return the kind and the id of a reference. Raise TypeError if it has none, or two ids."""
     if isinstance(ref, Mapping) and id is None:
@@ -198,12 +194,12 @@ class ReferenceCalls:
             return known.name, packed.value, packed.glimpse
         return (known if isinstance(known, str) else known.name), to_jsonable(payload), None
 
-    async def resolve(self, ref: Reference, id: str | None = None) -> Any:
+    async def resolve(self, ref: Mapping[str, Any] | str, id: str | None = None) -> Any:
         kind, id = split_handle(ref, id)
         params = None if self._work_id is None else {"workId": self._work_id}
         return await self._client.request("GET", path("references", kind, id), params=params)
 
-    async def glimpse(self, ref: Reference, id: str | None = None) -> Any:
+    async def glimpse(self, ref: Mapping[str, Any] | str, id: str | None = None) -> Any:
         kind, id = split_handle(ref, id)
         handle = await self._client.request("GET", path("references", kind, id, "glimpse"))
         return handle["glimpse"]
@@ -220,12 +216,12 @@ class References:
         """Store a value and return `{"kind", "id", "glimpse"}`. Raises as `Runtime.create_reference`."""
         return self._bridge.run(self._calls.create(spec, payload))
 
-    def resolve(self, ref: Reference, id: str | None = None) -> Any:
+    def resolve(self, ref: Mapping[str, Any] | str, id: str | None = None) -> Any:
         """Return the value of a handle, or of a kind and an id. Raises as `Runtime.resolve_reference`."""
         split_handle(ref, id)
         return self._bridge.run(self._calls.resolve(ref, id))
 
-    def glimpse(self, ref: Reference, id: str | None = None) -> Any:
+    def glimpse(self, ref: Mapping[str, Any] | str, id: str | None = None) -> Any:
         """Return the glimpse of a handle, or of a kind and an id. Raises as `Runtime.reference_glimpse`."""
         split_handle(ref, id)
         return self._bridge.run(self._calls.glimpse(ref, id))

@@ -16,14 +16,14 @@ from plangate.authoring.predicates import (
     predicate_functions,
     predicates_to_wire,
 )
-from plangate.authoring.runtimes import DefinedRuntime, local_tools, tool_predicates
+from plangate.authoring.runtimes import DefinedRuntime, define_tenant, local_tools, tool_predicates
 from plangate.context import check_services
 from plangate.events import EVENT_TYPES
 from plangate.runtime import Runtime
-from plangate.session import EventHook, PreparedRuntime
+from plangate.session import EventHook, PreparedRuntime, RegisteredName
 from plangate.spec.assembly import assemble
 from plangate.spec.base import did_you_mean
-from plangate.spec.models import ReferenceSpec, RuntimeSpec, ToolSpec
+from plangate.spec.models import DEFAULT_SPEC_NAME, ReferenceSpec, RuntimeSpec, TenantSpec, ToolSpec
 from plangate.workspace.directory import DirectoryWorkspace
 
 
@@ -39,8 +39,9 @@ def create_runtime(
     event_hooks: Mapping[str, EventHook] | None = None,
     testing: Mapping[str, str] | None = None,
     interpreter: Literal["scripted", "mock", "noop"] | None = None,
+    serve: bool = True,
 ) -> Runtime:
-    """Prepare a runtime; `await` it, or enter it with `async with`, to register the spec and open it.
+    """Prepare a runtime. The first call that is awaited registers the spec; `async with` closes the runtime, too.
 
     While it is open, calls for the spec's local tools and its dispatcher are taken and run in this process.
 
@@ -66,6 +67,7 @@ def create_runtime(
             through this runtime. What it raises is logged.
         testing: `{"mock_response": text}`: every agent answers this text, without a model.
         interpreter: Runs every agent without a model.
+        serve: False starts queries and serves nothing: other processes run the tools, predicates and dispatcher.
 
     Raises:
         TypeError: for an argument of the wrong kind.
@@ -93,8 +95,47 @@ def create_runtime(
         chosen,
         mock_response,
         _workspace(workspace),
+        serve=serve,
     )
-    return Runtime(prepared, address, key, check_services(services), _hooks(event_hooks))
+    return Runtime(prepared, address, key, check_services(services), _hooks(event_hooks), serve=serve)
+
+
+def connect(
+    name: str = DEFAULT_SPEC_NAME,
+    *,
+    tenant: str | TenantSpec | Mapping[str, Any] | None = None,
+    url: str | None = None,
+    api_key: str | None = None,
+    event_hooks: Mapping[str, EventHook] | None = None,
+) -> Runtime:
+    """Open a runtime that is registered, by its name, to start queries on it. It serves no tools.
+
+    The newest version is used that is not retired, as of when it is opened.
+
+    Args:
+        name: The name that it was registered with.
+        tenant: The tenant's id, or what `define_tenant` returns. None is the tenant of the key.
+        url, api_key, event_hooks: As for `create_runtime`.
+
+    Raises:
+        TypeError: for an argument of the wrong kind.
+        ValueError: for an argument that cannot be used.
+        NotFound: when it is opened, if no runtime has the name.
+        ApiError, ServiceUnavailable, ServiceNotInstalled, ServiceNotStarted: when it is opened.
+
+    Example:
+        >>> async def ask():
+        ...     async with connect("orders") as runtime:
+        ...         return [event["type"] async for event in runtime.query("Where is my bag?", "customer-17")]
+    """
+    if not isinstance(name, str) or not name:
+        raise TypeError(f"name is the name of a registered runtime, not {describe_type(name)}")
+    address = _address(url or os.environ.get("PLANGATE_URL") or None)
+    key = _key(
+        address, api_key or (os.environ.get("PLANGATE_API_KEY") if address is not None else None) or None
+    )
+    owner = None if tenant is None else define_tenant(tenant).resource_id
+    return Runtime(RegisteredName(name, owner), address, key, {}, _hooks(event_hooks), serve=False)
 
 
 def _address(url: Any) -> str | None:
@@ -181,6 +222,8 @@ def _prepare(
     interpreter: str | None,
     mock_response: str | None,
     workspace: DirectoryWorkspace | None,
+    *,
+    serve: bool,
 ) -> PreparedRuntime:
     given = parse_predicates(predicates)
     if isinstance(spec, DefinedRuntime):
@@ -193,7 +236,8 @@ def _prepare(
             mock_response=mock_response,
             workspace=_workspace_spec(spec.wire, workspace),
         )
-        check_functions(made.wire, made.predicates)
+        if serve:
+            check_functions(made.wire, made.predicates)
         own = made.dispatcher or dispatcher
         return PreparedRuntime(
             made.wire,
@@ -222,7 +266,8 @@ def _prepare(
     wire |= {key: value for key, value in chosen.items() if value is not None}
     wire = assemble(wire).wire
     functions = predicate_functions(given)
-    check_functions(wire, functions)
+    if serve:
+        check_functions(wire, functions)
     return PreparedRuntime(wire, local_tools(tools), references, functions, dispatcher, {}, workspace)
 
 

@@ -117,12 +117,12 @@ class QueryEvents:
     def __init__(
         self,
         journal: Journal,
-        client: ServiceClient,
+        opened: Callable[[], Awaitable[ServiceClient]],
         tell: Callable[[dict[str, Any]], Awaitable[None]],
     ) -> None:
-        """Await `tell` with each event before it is returned."""
+        """Await `opened` for the connection at the first step, and `tell` with each event before it is returned."""
         self._journal = journal
-        self._client = client
+        self._opened = opened
         self._tell = tell
         self._read: asyncio.Queue[dict[str, Any] | Exception | None] = asyncio.Queue(MAX_BUFFERED_EVENTS)
         self._reader: asyncio.Task[None] | None = None
@@ -135,7 +135,7 @@ class QueryEvents:
         if self._over:
             raise StopAsyncIteration
         if self._reader is None:
-            reading = _read(self._journal, self._client, self._read)
+            reading = _read(self._journal, self._opened, self._read)
             self._reader = asyncio.create_task(reading, name="plangate-read")
         found = await self._read.get()
         if isinstance(found, dict):
@@ -170,11 +170,13 @@ class QueryEvents:
 
 
 async def _read(
-    journal: Journal, client: ServiceClient, into: asyncio.Queue[dict[str, Any] | Exception | None]
+    journal: Journal,
+    opened: Callable[[], Awaitable[ServiceClient]],
+    into: asyncio.Queue[dict[str, Any] | Exception | None],
 ) -> None:
     """Read events into the queue. It holds no reference to the iterator, so that an abandoned one can end it."""
     try:
-        async with aclosing(journal.events(client)) as events:
+        async with aclosing(journal.events(await opened())) as events:
             async for event in events:
                 await into.put(event)
         await into.put(None)

@@ -110,16 +110,20 @@ class LocalCalls:
         self._listen_task = asyncio.create_task(self._listen(), name="plangate-listen")
         self._claim_task = asyncio.create_task(self._claim_on_hints(), name="plangate-take")
 
+    def stop(self) -> None:
+        """Stop claiming. Calls that run are finished."""
+        self._closing = True
+        self._hint.set()
+        if self._listen_task is not None:
+            self._listen_task.cancel()
+
     async def aclose(self) -> None:
         """Stop claiming, release the calls that have not started, and wait for those that have.
 
         A call that still runs then is cancelled and gets no result, since its effects are unknown. A
         cancellation ends the wait.
         """
-        self._closing = True
-        self._hint.set()
-        if self._listen_task is not None:
-            self._listen_task.cancel()
+        self.stop()
         try:
             if self._claim_task is not None:
                 await asyncio.wait({self._claim_task}, timeout=CLOSE_WITHIN_S)

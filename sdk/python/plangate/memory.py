@@ -30,7 +30,9 @@ class MemoryMethods(ThreadMethods):
             ...     return (await runtime.memory())["document"].get("customers", {}).get(customer)
         """
         params = None if at is None else {"at": at}
-        answer: dict[str, Any] = await self._client.request("GET", self._memory_address, params=params)
+        answer: dict[str, Any] = await self._client.request(
+            "GET", await self._memory_address(), params=params
+        )
         return answer
 
     async def memory_log(self, *, limit: int = 50) -> list[dict[str, Any]]:
@@ -50,7 +52,7 @@ class MemoryMethods(ThreadMethods):
             ...     log = await runtime.memory_log()
             ...     return [write["agent"] or write["principal"] for write in log if write["path"] == path]
         """
-        return await self._list(f"{self._memory_address}/log", {}, limit)
+        return await self._list(f"{await self._memory_address()}/log", {}, limit)
 
     async def remember(self, place: str, value: Any, *, method: str = "set") -> dict[str, Any]:
         """Write to the memory from outside of any call, and return the entry in its log.
@@ -73,7 +75,7 @@ class MemoryMethods(ThreadMethods):
             ...     await runtime.remember("customers", names, method="merge")
         """
         body = {"path": str(document_path(MEMORY, place)), "method": method, "value": to_jsonable(value)}
-        written: dict[str, Any] = await self._client.request("POST", self._memory_address, body)
+        written: dict[str, Any] = await self._client.request("POST", await self._memory_address(), body)
         return written
 
     async def delete_memory(self) -> None:
@@ -90,8 +92,8 @@ class MemoryMethods(ThreadMethods):
             ...     await runtime.delete_memory()
             ...     assert (await runtime.memory())["document"] == {}
         """
-        await self._client.request("DELETE", self._memory_address)
+        await self._client.request("DELETE", await self._memory_address())
 
-    @property
-    def _memory_address(self) -> str:
+    async def _memory_address(self) -> str:
+        await self._opened()
         return path("memory", self._registration["name"], self.spec["tenant"]["resourceId"])

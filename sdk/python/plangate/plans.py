@@ -53,9 +53,10 @@ class PlanMethods(MemoryMethods):
                 f"a plan is of what define_plan returns, or of its name, not {describe_type(plan)}"
             )
         name = plan if isinstance(plan, str) else plan.name
-        known = [declared["name"] for declared in self._prepared.wire.get("plans") or ()]
-        if name not in known:
+        known = self._names("plans")
+        if known is not None and name not in known:
             raise ValueError(f"the spec has no plan {name!r}{did_you_mean(name, known)}")
+        client = await self._opened()
         asked = {
             "runtimeId": self.id,
             "specName": name,
@@ -63,7 +64,7 @@ class PlanMethods(MemoryMethods):
             **thread_fields(thread_id),
             **({} if plan_id is None else {"planId": plan_id}),
         }
-        answer: dict[str, Any] = await self._client.request("POST", "/plans", asked)
+        answer: dict[str, Any] = await client.request("POST", "/plans", asked)
         return answer
 
     async def get_plan(self, plan_id: str) -> dict[str, Any]:

@@ -6,16 +6,17 @@ from __future__ import annotations
 import inspect
 import json
 import logging
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
 from plangate.artifacts import Artifacts
 from plangate.authoring.arguments import describe_type
-from plangate.client import READ_TIMEOUT_S, path
-from plangate.context import Reference, ReferenceCalls
+from plangate.client import READ_TIMEOUT_S, ServiceClient, path
+from plangate.context import ReferenceCalls, split_handle
 from plangate.files import Files
 from plangate.journal import Journal, QueryEvents
 from plangate.plans import PlanMethods
+from plangate.session import PreparedRuntime
 from plangate.spec.base import did_you_mean
 from plangate.spec.models import AgentSpec, ReferenceSpec
 from plangate.thread_ids import check_thread_id, thread_fields
@@ -24,13 +25,14 @@ log = logging.getLogger("plangate")
 
 
 class Runtime(PlanMethods):
-    """An open runtime. Made by `create_runtime`; belongs to the event loop that opens it.
+    """A runtime, from `create_runtime` or `connect`. It belongs to the event loop that opens it.
 
-    `await` it or enter it with `async with` to open it. Opening an open one does nothing; one that was closed
-    may be opened again.
+    The first call that is awaited opens it, or `await runtime`. Close it at the end: `async with runtime`
+    opens and closes it. One that was closed may be opened again. One that is dropped without being closed
+    logs a warning and takes no more calls.
 
     Raises:
-        PlangateError: when it is used and is not open.
+        PlangateError: when it is used after it was closed, or in another event loop.
 
     Example:
         >>> async def ask(spec):
@@ -78,7 +80,7 @@ class Runtime(PlanMethods):
             ...     return "".join([e["text"] async for e in events if e["type"] == "text"])
         """
         if resume is not None:
-            return self._follow(_journal_to_resume(resume))
+            return self._follow(_journal_to_resume(resume), self._opened)
         if thread_id is None:
             raise ValueError("thread_id is missing: it is any string of yours that names the conversation")
         return self._start(None, prompt, thread_id, inputs, data)
@@ -107,8 +109,8 @@ class Runtime(PlanMethods):
             ...     return [event["type"] async for event in runtime.run_specialist("helper", "Hi")]
         """
         name = specialist.name if isinstance(specialist, AgentSpec) else specialist
-        known = [agent["name"] for agent in self._prepared.wire["agents"]]
-        if name not in known:
+        known = self._names("agents")
+        if known is not None and name not in known:
             raise ValueError(f"the spec has no agent {name!r}{did_you_mean(str(name), known)}")
         return self._start(name, prompt, thread_id, inputs, data)
 
@@ -141,7 +143,7 @@ class Runtime(PlanMethods):
             ...             await runtime.respond_to_approval(gate["id"], "approve", digest=subject.digest)
         """
         asked = {**_check_mappings({"inputs": inputs}), **thread_fields(thread_id)}
-        return self._follow(Journal(asked, path("plans", plan_id, "execute")))
+        return self._follow(Journal(asked, path("plans", plan_id, "execute")), self._opened)
 
     def _start(
         self,
@@ -152,16 +154,22 @@ class Runtime(PlanMethods):
         data: Mapping[str, Any] | None,
     ) -> QueryEvents:
         asked = {
-            "runtimeId": self.id,
             "prompt": prompt if isinstance(prompt, str) else _dump_prompt(prompt),
             **thread_fields(thread_id),
             **({} if agent is None else {"agent": agent}),
             **_check_mappings({"inputs": inputs, "data": data}),
         }
-        return self._follow(Journal(asked))
+        journal = Journal(asked)
 
-    def _follow(self, journal: Journal) -> QueryEvents:
-        return QueryEvents(journal, self._client, self._call_hooks)
+        async def opened() -> ServiceClient:
+            client = await self._opened()
+            journal.body = {"runtimeId": self.id, **asked}
+            return client
+
+        return self._follow(journal, opened)
+
+    def _follow(self, journal: Journal, opened: Callable[[], Awaitable[ServiceClient]]) -> QueryEvents:
+        return QueryEvents(journal, opened, self._call_hooks)
 
     async def _call_hooks(self, event: dict[str, Any]) -> None:
         for kind in (event["type"], "*"):
@@ -250,9 +258,9 @@ class Runtime(PlanMethods):
             ...     handle = await runtime.create_reference(Basket, {"items": ["tea"]})
             ...     return handle["id"], handle["glimpse"]
         """
-        return await self._references.create(spec, payload)
+        return await (await self._references()).create(spec, payload)
 
-    async def resolve_reference(self, ref: Reference, id: str | None = None) -> Any:
+    async def resolve_reference(self, ref: Mapping[str, Any] | str, id: str | None = None) -> Any:
         """Return the value behind a handle, as JSON.
 
         Args:
@@ -269,9 +277,10 @@ class Runtime(PlanMethods):
             >>> async def value_of(runtime, handle):
             ...     return await runtime.resolve_reference(handle)
         """
-        return await self._references.resolve(ref, id)
+        split_handle(ref, id)
+        return await (await self._references()).resolve(ref, id)
 
-    async def reference_glimpse(self, ref: Reference, id: str | None = None) -> Any:
+    async def reference_glimpse(self, ref: Mapping[str, Any] | str, id: str | None = None) -> Any:
         """Return the glimpse of a handle, as JSON.
 
         Args:
@@ -284,11 +293,12 @@ class Runtime(PlanMethods):
             >>> async def glimpse_of(runtime, handle):
             ...     return await runtime.reference_glimpse(handle)
         """
-        return await self._references.glimpse(ref, id)
+        split_handle(ref, id)
+        return await (await self._references()).glimpse(ref, id)
 
-    @property
-    def _references(self) -> ReferenceCalls:
-        return ReferenceCalls(self._client, self.id, self._prepared.references)
+    async def _references(self) -> ReferenceCalls:
+        kinds = self._prepared.references if isinstance(self._prepared, PreparedRuntime) else {}
+        return ReferenceCalls(await self._opened(), self.id, kinds)
 
     def files(self, thread_id: str) -> Files:
         """Return the files of a thread: `read`, `read_text`, `write`, `list`, `delete`, `publish`.

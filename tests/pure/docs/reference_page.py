@@ -49,7 +49,10 @@ AREAS: tuple[tuple[str, str, tuple[str, ...]], ...] = (
         "A runtime is registered and open; queries are started on it, and functions run here for it.",
         (
             "create_runtime",
+            "connect",
             "Runtime",
+            "SyncRuntime",
+            "SyncEvents",
             "ApprovalSubject",
             "Artifacts",
             "Files",

@@ -21,6 +21,8 @@ from typing_extensions import TypeAliasType
 FILE = Path(__file__).with_name("surface.txt")
 COMMAND = "python -m tests.pure.library.surface"
 LINE = 100
+CONSTRUCTED = (Exception, plangate.SyncRuntime)
+"""Classes that programs make objects of, beside models and dataclasses."""
 
 
 def surface() -> str:
@@ -47,7 +49,7 @@ def heading(value: type[Any]) -> str:
     ]
     bases = ", ".join(base.__name__ for base in named)
     told = f"class {value.__name__}({bases})" if bases else f"class {value.__name__}"
-    if issubclass(value, Exception) and "__init__" in vars(value):
+    if issubclass(value, CONSTRUCTED) and "__init__" in vars(value):
         told += "\n" + signature("__init__", value.__init__)
     return told
 

@@ -3,7 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import gc
 import logging
+import queue
+import threading
+import warnings
 from contextlib import AsyncExitStack
 from typing import Any
 
@@ -11,7 +16,7 @@ import plangate
 import pytest
 from plangate import define_runtime, define_specialist, define_tool
 
-from tests.pure.library.fake_service import FakeService, fake_service
+from tests.pure.library.fake_service import PATIENCE_S, FakeService, fake_service
 
 HELPER = define_specialist("helper", "m-1", "You help.")
 SPEC = define_runtime("acme", [HELPER])
@@ -278,17 +283,144 @@ async def test_arguments_of_a_query_are_refused_before_it_is_read(
         assert service.bodies("POST", "/queries/stream") == []
 
 
-async def test_what_is_not_open_says_how_to_open_it() -> None:
-    runtime = plangate.create_runtime(SPEC, url="http://127.0.0.1:9", api_key="key")
-    told = (
-        "the runtime is not open: use `async with create_runtime(...) as runtime`, or "
-        "`runtime = await create_runtime(...)` and `await runtime.aclose()` at the end"
-    )
-    for use in (lambda: runtime.id, lambda: runtime.spec, lambda: runtime.query("Hi", "t")):
-        with pytest.raises(plangate.PlangateError) as refused:
-            use()
-        assert str(refused.value) == told
-    await runtime.aclose()
+async def test_the_first_awaited_call_opens_a_runtime_once() -> None:
+    async with fake_service() as service:
+        service.answers[("GET", "/queries/qry_1")] = lambda body: (200, {"status": "running"})
+        runtime = service.runtime(SPEC)
+        with pytest.raises(
+            plangate.PlangateError, match="it is registered by the first call that is awaited"
+        ):
+            _ = runtime.id
+        events = runtime.query("Hi", "t")
+        assert service.asked == []
+        await asyncio.gather(*(runtime.get_query("qry_1") for _ in range(5)), asked(service, runtime, events))
+        assert (runtime.id, len(service.bodies("POST", "/runtimes"))) == ("rt_1", 1)
+        await runtime.aclose()
+        for use in (runtime.get_query("qry_1"), anext(runtime.query("Hi", "t"))):
+            with pytest.raises(plangate.PlangateError, match="the runtime is not open: it was closed"):
+                await use
+        async with runtime:
+            await runtime.get_query("qry_1")
+        assert len(service.bodies("POST", "/runtimes")) == 2
+
+
+async def test_an_opening_that_fails_is_tried_again() -> None:
+    async with fake_service() as service:
+        service.answers[("GET", "/queries/qry_1")] = lambda body: (200, {"status": "running"})
+        service.answers[("POST", "/runtimes")] = lambda body: (422, {"type": "invalid", "detail": "no"})
+        runtime = service.runtime(SPEC)
+        with pytest.raises(plangate.InvalidRequest):
+            await runtime.get_query("qry_1")
+        del service.answers[("POST", "/runtimes")]
+        assert await runtime.get_query("qry_1") == {"status": "running"}
+        await runtime.aclose()
+
+
+async def test_a_dropped_runtime_says_so_once_and_takes_no_more_calls(caplog: Any) -> None:
+    tool = define_tool("look", {}, handler=lambda args, ctx: 1)
+    spec = define_runtime("acme", [define_specialist("helper", "m-1", "You help.", tools=[tool])])
+    before = asyncio.all_tasks()
+    async with fake_service() as service:
+        runtime = await service.runtime(spec)
+        assert len(service.bodies("POST", "/tool-calls/claim")) >= 1
+        del runtime
+        gc.collect()
+        ending = [t for t in asyncio.all_tasks() - before if t.get_name().startswith("plangate-")]
+        async with asyncio.timeout(PATIENCE_S):
+            await asyncio.wait(ending)
+        with warnings.catch_warnings(action="ignore", category=ResourceWarning):
+            del ending
+            gc.collect()  # nobody closed the connections
+    (said,) = [record.getMessage() for record in caplog.records if "dropped" in record.getMessage()]
+    assert said.startswith("the runtime 'default' was dropped without being closed: ")
+
+
+async def test_a_runtime_that_serves_nothing_claims_nothing() -> None:
+    rule = {"kind": "dynamic", "value": "large"}
+    tool = define_tool("look", {}, approval=rule, handler=lambda args, ctx: 1)
+    helper = define_specialist("helper", "m-1", "You help.", tools=[tool])
+    spec = define_runtime("acme", [helper], approval_predicates={"large": {"kind": "client"}})
+    with pytest.raises(
+        ValueError, match="the approval predicate 'large' is a function, and it was not given"
+    ):
+        plangate.create_runtime(spec, url="http://127.0.0.1:9", api_key="key")
+    async with fake_service() as service:
+        async with service.runtime(spec, serve=False) as runtime:
+            await asked(service, runtime, runtime.query("Hi", "t"))
+        assert {path for _, path, _, _ in service.asked} == {"/runtimes", "/queries/stream"}
+
+
+def test_a_sync_runtime_needs_no_event_loop(caplog: Any) -> None:
+    with contextlib.ExitStack() as held:
+        runner = held.enter_context(asyncio.Runner())
+        service = serve_in_thread(held, runner)
+        service.answers[("GET", "/queries/qry_1")] = lambda body: (200, {"status": "running"})
+        service.answers[("GET", "/artifacts/art_1")] = lambda body: (200, {"id": "art_1"})
+        service.streams[("POST", "/queries/stream")] = [WHOLE, WHOLE]
+        with plangate.SyncRuntime(service.runtime(SPEC)) as runtime:
+            assert (runtime.id, runtime.get_query("qry_1")) == ("rt_1", {"status": "running"})
+            assert [event["seq"] for event in runtime.query("Hi", "t")] == [1, 2, 3]
+            assert runtime.artifacts.get("art_1") == {"id": "art_1"}
+            assert {"query", "artifacts", "get_query"} <= set(dir(runtime))
+            with pytest.raises(ValueError, match="thread_id is missing"):
+                runtime.query("Hi", None)
+        with pytest.raises(plangate.PlangateError, match="it was closed"):
+            runtime.get_query("qry_1")
+        runtime.close()
+        lazily = plangate.SyncRuntime(service.runtime(SPEC))
+        assert next(lazily.query("Hi", "t"))["seq"] == 1
+        assert "dropped" not in caplog.text
+        del lazily
+        gc.collect()
+        assert caplog.text.count("was dropped without being closed") == 1
+    with pytest.raises(TypeError, match="SyncRuntime takes what create_runtime or connect returns"):
+        plangate.SyncRuntime(SPEC)  # type: ignore[arg-type]
+
+
+def serve_in_thread(held: contextlib.ExitStack, runner: asyncio.Runner) -> FakeService:
+    """Run the fake service in a thread until the stack is closed."""
+    started: queue.Queue[FakeService] = queue.Queue()
+    end = asyncio.Event()
+    loop = runner.get_loop()
+
+    async def serve() -> None:
+        async with fake_service() as service:
+            started.put(service)
+            await end.wait()
+
+    thread = threading.Thread(target=runner.run, args=(serve(),))
+    thread.start()
+    held.callback(thread.join)
+    held.callback(loop.call_soon_threadsafe, end.set)
+    return started.get(timeout=PATIENCE_S)
+
+
+async def test_connecting_opens_the_newest_version_of_a_name() -> None:
+    def version(id: str, retired: str | None = None) -> dict[str, Any]:
+        return {"id": id, "name": "shop", "version": 1, "retiredAt": retired}
+
+    async with fake_service() as service:
+        versions = [version("rt_3", "2026-01-01T00:00:00Z"), version("rt_2"), version("rt_1")]
+        service.answers[("GET", "/runtimes")] = lambda body: (200, {"items": versions, "nextCursor": None})
+        service.answers[("GET", "/runtimes/rt_2")] = lambda body: (
+            200,
+            {**version("rt_2"), "spec": SPEC.wire},
+        )
+        given = {"url": service.url, "api_key": "key"}
+        async with plangate.connect("shop", tenant="acme", **given) as runtime:
+            body = await asked(service, runtime, runtime.run_specialist("helper", "Hi"))
+            assert (body["runtimeId"], runtime.spec) == ("rt_2", SPEC.wire)
+            with pytest.raises(ValueError, match="the spec has no agent 'helpr'"):
+                runtime.run_specialist("helpr", "Hi")
+        assert service.searched[0] == {"name": "shop", "limit": "50"}
+        assert service.headers("GET", "/runtimes")[0]["plangate-tenant"] == "acme"
+        versions.clear()
+        missing = plangate.connect("shop", **given)
+        with pytest.raises(plangate.NotFound, match="No runtime 'shop' is registered"):
+            await missing
+        assert "plangate-tenant" not in service.headers("GET", "/runtimes")[-1]
+    with pytest.raises(TypeError, match="name is the name of a registered runtime, not None"):
+        plangate.connect(None)  # type: ignore[arg-type]
 
 
 def test_another_event_loop_is_said() -> None:
