@@ -64,8 +64,8 @@ PROBLEM = {
             "type": "string",
             "description": "A stable slug; `/guides/problems` has a section about each. Later versions may add slugs.",
         },
-        "title": {"type": "string"},
-        "status": {"type": "integer"},
+        "title": {"type": "string", "description": "The kind of problem, for people."},
+        "status": {"type": "integer", "description": "The HTTP status."},
         "detail": {"type": "string", "description": "What happened and what to do."},
         "instance": {"type": "string", "description": "The path that was asked for."},
         "errors": {

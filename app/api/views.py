@@ -9,12 +9,17 @@ from app.base.responses import View
 
 class Health(View):
     status: Literal["ok"]
+    """Always `ok`."""
 
 
 class Readiness(View):
     """`running`: the number of queries that this process runs. `reads` and `writes`: whether the database takes them."""
 
     status: Literal["ready"]
+    """Always `ready`."""
     running: int
+    """How many queries this process runs."""
     reads: bool
+    """Whether the database answers reads."""
     writes: bool
+    """Whether the database takes writes."""

@@ -35,10 +35,14 @@ class Decide(Body):
     in this thread, where the rule allows it (`GET /grants`)."""
 
     decision: Literal["approve", "reject", "revise"]
+    """`revise` asks for another plan; of a tool call it is a rejection with feedback."""
     feedback: Annotated[str, Field(max_length=20_000)] | None = None
+    """What the agent is told."""
     partial: Any = None
     args: dict[str, Any] | None = None
+    """With `approve`, for tools: takes the place of the call's arguments, as it is."""
     digest: Digest | None = None
+    """The SHA-256 of the subject that the approver saw, in hex. Required with `approve`."""
     scope: Literal["thread"] | None = None
 
     def by(self, caller: Caller) -> Decision:
@@ -56,10 +60,12 @@ class Decide(Body):
 
 class DecideOne(Decide):
     id: Annotated[str, Field(max_length=100)]
+    """The id of the approval."""
 
 
 class DecideMany(Body):
     decisions: Annotated[list[DecideOne], Field(min_length=1), at_most(100)]
+    """The decisions: all are taken, or none."""
 
 
 @router.get("/approvals", summary="The inbox: approvals, newest first", response_model=views.ApprovalPage)

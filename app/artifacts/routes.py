@@ -91,7 +91,9 @@ class PublishArtifact(Body):
     thread_id: Id
     channel: Annotated[str, Field(max_length=MAX_CHANNEL_CHARS)]
     path: Annotated[str, Field(max_length=MAX_PATH_CHARS)]
+    """The file or directory of the thread's workspace."""
     kind: Annotated[str, Field(max_length=MAX_KIND_CHARS)] | None = None
+    """What it is, such as `report`."""
     title: Annotated[str, Field(max_length=MAX_TITLE_CHARS)] | None = None
     summary: Annotated[str, Field(max_length=MAX_SUMMARY_CHARS)] | None = None
     media_type: Annotated[str, Field(max_length=MAX_TYPE_CHARS)] | None = None
@@ -316,6 +318,7 @@ class WithdrawArtifact(Body):
     """Why the artifact is withdrawn. `workId` is as for publishing."""
 
     reason: Annotated[str, Field(min_length=1, max_length=MAX_REASON_CHARS)]
+    """Why it is withdrawn."""
     work_id: Id | None = None
 
 
@@ -324,6 +327,7 @@ class ChooseArtifact(Body):
 
     over: Annotated[list[Id], Field(min_length=1), at_most(MAX_OVER)]
     reason: Annotated[str, Field(min_length=1, max_length=MAX_REASON_CHARS)]
+    """Why it was chosen."""
     work_id: Id | None = None
 
 

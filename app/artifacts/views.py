@@ -20,20 +20,28 @@ class LineageEdge(View):
     in `parentArtifactIds`; `replaces`: in `replaces`."""
 
     kind: Literal["parent", "replaces"]
+    """How the two are related."""
     via: str
+    """What relates them."""
 
 
 class LineageStep(View):
     """An artifact, how many steps away it is, and the edges by which it was reached, at most ten."""
 
     depth: int
+    """How many steps away it is."""
     edges: list[LineageEdge]
+    """How it is related to the step before."""
     artifact: ArtifactInfo
+    """The record."""
 
 
 class LineageView(View):
     """What an artifact came from and what came from it, along `parentArtifactIds` and `replaces`; the nearest first."""
 
     artifact: ArtifactInfo
+    """The record."""
     ancestors: list[LineageStep]
+    """What it came from, the nearest first."""
     descendants: list[LineageStep]
+    """What came from it, the nearest first."""

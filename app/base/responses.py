@@ -9,6 +9,7 @@ from types import NoneType
 from typing import Annotated, Any, Final, NamedTuple, get_args, get_origin
 
 import orjson
+from plangate.field_docs import describe_fields
 from pydantic import BaseModel, ConfigDict, Field
 from pydantic.alias_generators import to_camel
 
@@ -20,7 +21,12 @@ _MISSING: Final = object()
 class View(BaseModel):
     """The shape of a response: in the API document, and for `to_wire`."""
 
-    model_config = ConfigDict(alias_generator=to_camel, validate_by_name=True, validate_by_alias=True)
+    model_config = ConfigDict(
+        alias_generator=to_camel,
+        validate_by_name=True,
+        validate_by_alias=True,
+        json_schema_extra=describe_fields,
+    )
 
 
 class CursorPage(View):

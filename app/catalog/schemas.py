@@ -25,6 +25,7 @@ class SecretUrl(Body):
     """The name of the secret that holds the URL."""
 
     secret: Secret
+    """The name of the secret."""
 
 
 class LimitsBody(Body):
@@ -33,8 +34,11 @@ class LimitsBody(Body):
     timeout_ms: Annotated[int, Field(ge=100, le=MAX_TIMEOUT_MS, description="15000 unless given.")] | None = (
         None
     )
+    """How long a statement may take, in milliseconds."""
     rows: Annotated[int, Field(ge=1, le=MAX_ROWS, description="100000 unless given.")] | None = None
+    """How many rows a statement may return."""
     bytes: Annotated[int, Field(ge=1024, le=MAX_BYTES, description="16 MiB unless given.")] | None = None
+    """How many bytes a statement may return."""
     concurrent_statements: (
         Annotated[int, Field(ge=1, le=MAX_CONCURRENT, description="4 unless given.")] | None
     ) = None
@@ -46,6 +50,7 @@ class SourceOptions(Body):
 
     paths: Annotated[list[PathText], at_most(100)] | None = None
     limits: LimitsBody | None = None
+    """Limits of each statement."""
     sensitive: Annotated[list[Pattern], at_most(200)] | None = None
 
 
@@ -53,7 +58,9 @@ class PutSource(Body):
     """A database or files that agents may read. `postgres` has a `url`; `duckdb` and `sqlite` have `options.paths`."""
 
     kind: SourceKind
+    """The kind of database."""
     url: SecretUrl | None = None
+    """The address with its credentials, or the secret that holds it."""
     schemas: Annotated[list[SchemaName], at_most(100)] | None = None
     options: SourceOptions | None = None
 
@@ -77,7 +84,9 @@ class EntryBody(Body):
     """What is written about an entry. Of an entry that a profile found, it takes precedence, field by field of `content`."""
 
     kind: EntryKind
+    """What it describes."""
     name: Annotated[str, Field(min_length=1, max_length=300)] | None = None
+    """Its short name."""
     qualified_name: Annotated[str, Field(min_length=1, max_length=1000)] | None = None
     source: Annotated[str, Field(min_length=1, max_length=63)] | None = None
     content: dict[str, Any] | None = None
@@ -108,9 +117,11 @@ class EntryBody(Body):
 
 class NamedEntry(EntryBody):
     id: EntryId
+    """The id of the entry."""
 
 
 class WriteEntries(Body):
     """Many entries, stored together or not at all."""
 
     entries: Annotated[list[NamedEntry], Field(min_length=1), at_most(500)]
+    """The entries to write: all, or none."""

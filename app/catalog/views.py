@@ -17,14 +17,18 @@ class UrlView(View):
     """The name of the secret that holds the URL. The URL is never shown."""
 
     secret: str
+    """The name of the secret."""
 
 
 class SourceLimitsView(View):
     """What a statement may use."""
 
     timeout_ms: int
+    """How long a statement may take, in milliseconds."""
     rows: int
+    """How many rows a statement may return."""
     bytes: int
+    """How many bytes a statement may return."""
     concurrent_statements: Annotated[int, Field(description="In each process of the service.")]
 
 
@@ -32,18 +36,24 @@ class SourceOptionsView(View):
     """`immutable`: the operator declares that the file does not change."""
 
     limits: SourceLimitsView
+    """Limits of each statement."""
     paths: list[str] | None = None
     sensitive: list[str] | None = None
     immutable: Literal[True] | None = None
+    """Whether the file is read as one that never changes."""
 
 
 class ProfileCounts(View):
     """What the last complete profile found."""
 
     tables: int
+    """How many tables."""
     columns: int
+    """How many columns."""
     relationships: int
+    """How many relationships."""
     findings: int
+    """How many findings."""
 
 
 class ProfileState(View):
@@ -52,19 +62,26 @@ class ProfileState(View):
     status: Literal["none", "queued", "running", "waiting", "succeeded", "failed", "cancelled"]
     query_id: str | None
     profiled_at: datetime | None
+    """When the profile ended."""
     found: ProfileCounts | None
+    """How much the profile found."""
 
 
 class SourceView(View):
     """A source, without its secret. `declared`: by the operator, so that no request changes it."""
 
     name: str
+    """The name of the source."""
     kind: SourceKind
+    """The kind of database."""
     url: UrlView | None
+    """The secret that holds the address; null if the operator declared it."""
     schemas: list[str]
     options: SourceOptionsView
     declared: bool
+    """Whether the operator declared it; it cannot be changed over HTTP then."""
     profile: ProfileState
+    """The last profile."""
     created_at: datetime
     updated_at: datetime
 
@@ -78,6 +95,7 @@ class SourcePage(View):
 
 class SourceDeleted(View):
     name: str
+    """The name of the source."""
     deleted: Literal[True]
 
 
@@ -85,6 +103,7 @@ class ProfileAccepted(View):
     """The query that profiles the source. Its events tell how far it is."""
 
     id: str
+    """The id of the query that profiles the source."""
     thread_id: str
     status: Literal["queued", "running"]
     links: dict[str, str]
@@ -94,8 +113,11 @@ class EntryView(View):
     """An entry of the catalog: what a profile found and what people wrote, as one. `origin` says who contributed."""
 
     id: str
+    """The id of the entry."""
     kind: EntryKind
+    """What it describes."""
     name: str
+    """Its short name."""
     qualified_name: str
     source: str | None
     content: JsonObject
@@ -103,6 +125,7 @@ class EntryView(View):
     related: list[str]
     metadata: JsonObject
     origin: Literal["profile", "written", "both"]
+    """Whether a profile or a caller wrote it."""
     updated_at: datetime
 
 
@@ -121,21 +144,32 @@ class FoundEntry(View):
     """A candidate of a search. `matched` are the words of the search that it matched, by meaning or by spelling."""
 
     id: str
+    """The id of the entry."""
     kind: EntryKind
+    """What it describes."""
     name: str
+    """Its short name."""
     score: float
+    """How well it matches; higher is better."""
     matched: list[str]
+    """What of the entry matched."""
     source: str | None = None
     description: str | None = None
+    """What it is."""
     type: str | None = None
+    """The type of the column."""
     table: str | None = None
+    """The table that it belongs to."""
     row_estimate: int | None = None
+    """About how many rows the table has."""
 
 
 class FoundEntries(WholeList):
     items: list[FoundEntry]
+    """What was found, the best match first."""
 
 
 class EntryDeleted(View):
     id: str
+    """The id of the entry."""
     deleted: Literal[True]

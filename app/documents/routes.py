@@ -80,14 +80,17 @@ class Write(Body):
     """A write to one place, such as `†memory.total`."""
 
     path: Annotated[str, Field(max_length=2000)]
+    """Where it is written, such as `total` or `orders[0]`."""
     method: Method = "set"
     value: SkipValidation[JsonValue]  # the gate checked it
+    """The value."""
 
 
 class WriteOfCall(Write):
     """What the handler of a call writes: `workId` is the call, `path` a place such as `†state.total`."""
 
     work_id: Annotated[str, Field(max_length=100)]
+    """The id of the call whose result it is."""
 
 
 @router.post(

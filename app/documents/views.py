@@ -16,7 +16,9 @@ class StateView(View):
 
     thread_id: str
     write: int
+    """The number of its last write, 0 before any."""
     document: JsonObject
+    """The state."""
 
 
 class MemoryView(View):
@@ -25,7 +27,9 @@ class MemoryView(View):
     runtime: str
     resource: str
     write: int
+    """The number of its last write, 0 before any."""
     document: JsonObject
+    """The memory."""
 
 
 class MemoryDeleted(View):
@@ -38,12 +42,15 @@ class WriteView(View):
     """A write to the state or the memory. `failed`: what was written is the error of a call that failed."""
 
     write: int
+    """The number of the write."""
     path: str
+    """Where it was written."""
     method: Literal["set", "merge", "assign", "push", "concat"]
     value: Annotated[JsonValue, Field(description="Left out where it has more than 4 KiB of JSON.")] = None
     size_bytes: int
     glimpse: JsonValue
     failed: bool
+    """Whether the value is the error of a call that failed."""
     work_id: str | None
     query_id: str | None
     agent: str | None
@@ -54,6 +61,7 @@ class WriteView(View):
         str | None, Field(description="The caller that wrote outside of any call; memory only.")
     ]
     at: datetime
+    """When it was written."""
 
 
 class WritePage(CursorPage):

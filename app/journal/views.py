@@ -14,5 +14,7 @@ class EventPage(View):
     """Events in their order. `nextCursor` is where to read on, also when the page is empty."""
 
     events: list[Event]
+    """The events, in their order."""
     next_cursor: str
+    """Where to read on: send it as `after`. It is there even if the page is empty."""
     done: Annotated[bool, Field(description="Nothing can follow: the query is over.")]

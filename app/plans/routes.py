@@ -49,7 +49,9 @@ class Settle(Body):
     """What became of an action whose outcome is unknown; `retry` sends it again under the same key."""
 
     outcome: settlement.Settlement
+    """What became of the action; `retry` sends it again under the same key."""
     details: Any = None
+    """What is known about it."""
 
 
 class StorePlan(Body):
@@ -57,9 +59,12 @@ class StorePlan(Body):
 
     spec_name: Annotated[str, Field(max_length=100)]
     body: dict[str, Any]
+    """The plan: its actions, and what else the spec allows."""
     runtime_id: Annotated[str, Field(max_length=100)] | None = None
+    """The id of the version of the runtime; or name it by `runtime`."""
     runtime: Annotated[str, Field(min_length=1, max_length=200)] | None = None
     plan_id: Annotated[str, Field(min_length=1, max_length=200)] | None = None
+    """The caller's own key of the plan, unique in its thread."""
     thread_id: Annotated[str, Field(max_length=100)] | None = None
     thread_key: Annotated[str, Field(min_length=1, max_length=200)] | None = None
 

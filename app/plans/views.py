@@ -22,7 +22,9 @@ class PlanView(View):
     alias, else the status. `revisionStatus` is the status of the current revision."""
 
     id: str
+    """The id of the plan."""
     key: str | None
+    """The caller's own key of it."""
     thread_id: str
     runtime_id: str
     spec_name: str
@@ -30,15 +32,20 @@ class PlanView(View):
     label: str
     revision: int
     revision_status: RevisionStatus
+    """Whether the revision was rejected, or is to be revised."""
     digest: str
     body: JsonObject
+    """The plan as it is stored."""
     variables: bool
+    """Whether strings that begin with a dagger are variables."""
     copied_from: str | None
+    """The id of the plan that it is a copy of."""
     query_id: str | None
     decision: Decision | None
     feedback: str | None
     partial: JsonValue
     result: JsonValue
+    """What executing it returned."""
     created_at: datetime
     updated_at: datetime
 
@@ -60,9 +67,12 @@ class RevisionView(View):
     revision: int
     status: RevisionStatus
     body: JsonObject
+    """The plan as it was stored."""
     digest: str
     stored_by: str
+    """The agent or principal that stored it."""
     stored_at: datetime
+    """When it was stored."""
     decision: Decision | None
     feedback: str | None
     partial: JsonValue
@@ -77,10 +87,14 @@ class TransitionView(View):
     whose work changed it; who decided is `decidedBy` of the approval."""
 
     from_: PlanStatus | None = Field(alias="from")
+    """The status before; null when it was first stored."""
     to: PlanStatus
+    """The status after."""
     revision: int
     at: datetime
+    """When it changed."""
     by: str
+    """The agent or principal whose work changed it."""
     work_id: str
     approval_id: str | None
     digest: str
@@ -94,6 +108,7 @@ class ActionArtifact(View):
     """What the call of an action published; `GET /artifacts/{id}` has the record."""
 
     id: str
+    """The id of the artifact."""
     channel: str
     path: str
     status: Literal["active", "superseded", "withdrawn"]
@@ -106,16 +121,22 @@ class ActionView(View):
     particular is listed with each."""
 
     index: int
+    """The place of the action in its plan, counted from 0."""
     revision: int
     kind: str
+    """The kind of the action."""
     status: ActionStatus
     attempts: int
     idempotency_key: str
     work_id: str | None
     result: JsonValue
+    """What its dispatcher returned."""
     error: JsonValue
+    """What is known, if it failed or its outcome is unknown."""
     settled_by: str | None
+    """The principal that settled its outcome."""
     artifacts: list[ActionArtifact]
+    """What it published."""
     updated_at: datetime
 
 
@@ -127,10 +148,15 @@ class NodeView(View):
     """An action. It has no `status` before its plan is approved; `attempts` says how often it was sent."""
 
     index: int
+    """The place of the action in its plan, counted from 0."""
     kind: str
+    """The kind of the action."""
     reads: list[str]
+    """The paths that it reads."""
     writes: list[str]
+    """The paths that it writes."""
     status: ActionStatus | None
+    """Its status; null before the plan was approved."""
     attempts: int
 
 
@@ -138,8 +164,11 @@ class EdgeView(View):
     """The action `to` reads `path`, and waits for the action `from`, which writes it, a part of it, or more than it."""
 
     from_: int = Field(alias="from")
+    """The action that writes it."""
     to: int
+    """The action that reads it."""
     path: str
+    """The path that is read."""
 
 
 class GraphView(View):
@@ -150,5 +179,8 @@ class GraphView(View):
     revision: int
     status: PlanStatus
     nodes: list[NodeView]
+    """The actions."""
     edges: list[EdgeView]
+    """Which action waits for which."""
     edges_left_out: int
+    """How many edges were left out, beyond the first 10,000."""

@@ -16,9 +16,13 @@ class Limits(Body):
     """What the query may use; the runtime's limits hold where one is left out."""
 
     max_turns: Annotated[int, Field(ge=1, le=1_000_000)] | None = None
+    """How many model turns it may take."""
     max_tokens: Annotated[int, Field(ge=1, le=10**12)] | None = None
+    """How many tokens it may use, in and out."""
     max_cost_usd: Annotated[float, Field(gt=0, le=10**9)] | None = None
+    """The most that the query may cost, in US dollars."""
     max_duration_ms: Annotated[int, Field(ge=1, le=YEAR_MS)] | None = None
+    """How long it may be at work, in milliseconds; waiting does not count."""
 
     def wire(self) -> dict[str, Any]:
         return self.model_dump(by_alias=True, exclude_none=True)
@@ -28,6 +32,7 @@ class Resume(Body):
     """New limits for a query that stopped at one."""
 
     limits: Limits
+    """The limits that hold from now on."""
 
 
 class MakeThread(Body):
@@ -38,6 +43,7 @@ class ForkThread(Body):
     """Where the new thread begins: after this write of the state; without it, as the state is."""
 
     at: Annotated[int, Field(ge=0, le=2**53)] | None = None
+    """The number of the write after which the new thread begins; unset, the state as it is."""
 
 
 class SubmitQuery(Body):
@@ -46,15 +52,20 @@ class SubmitQuery(Body):
 
     prompt: Annotated[str, Field(max_length=1_000_000)]
     runtime_id: Annotated[str, Field(max_length=100)] | None = None
+    """The id of the version of the runtime; or name it by `runtime`."""
     runtime: Annotated[str, Field(min_length=1, max_length=200)] | None = None
     thread_id: Annotated[str, Field(max_length=100)] | None = None
+    """The thread to continue; or name it by `threadKey`. Unset, a new one."""
     thread_key: Annotated[str, Field(min_length=1, max_length=200)] | None = None
     agent: Annotated[str, Field(max_length=100)] | None = None
+    """The agent to ask; unset, the coordinator."""
     inputs: dict[str, Any] | None = None
     data: dict[str, Any] | None = None
+    """Data of the query, which variables read."""
     approval_expires_in_ms: Annotated[int, Field(ge=1, le=YEAR_MS)] | None = None
     metadata: dict[str, Any] | None = None
     limits: Limits | None = None
+    """What the query may use; unset, what the runtime says."""
     if_busy: Literal["queue", "reject", "interrupt"] = "queue"
 
     @model_validator(mode="after")

@@ -84,11 +84,14 @@ class CreateReference(Body):
     """A value of a kind that the runtime declares, and, if its author made one, its glimpse."""
 
     kind: Annotated[str, Field(max_length=100)]
+    """The kind of reference that the runtime declares."""
     value: SkipValidation[JsonValue]  # the gate and the schema of its kind check it
+    """The value, as the kind's schema describes it."""
     glimpse: dict[str, Any] | None = None
     runtime_id: Annotated[str, Field(max_length=100)] | None = None
     runtime: Annotated[str, Field(min_length=1, max_length=200)] | None = None
     work_id: Annotated[str, Field(max_length=100)] | None = None
+    """The unit of work that creates it."""
 
     @model_validator(mode="after")
     def _one_runtime(self) -> CreateReference:

@@ -14,7 +14,9 @@ class ReferenceView(View):
     """The handle `{kind, id}` of a value, and its glimpse; never the value."""
 
     kind: str
+    """Its kind."""
     id: str
+    """The id of the reference."""
     glimpse: JsonValue
     size_bytes: int
     created_at: datetime
@@ -33,5 +35,7 @@ class ReferencePage(CursorPage):
 
 class ReferenceDeleted(View):
     kind: str
+    """Its kind."""
     id: str
+    """The id of the reference."""
     deleted: Literal[True]

@@ -18,17 +18,21 @@ class RuntimeSummary(View):
     """A version of a line `name`. `digest` is the SHA-256 of the spec's canonical bytes in hex."""
 
     id: str
+    """The id of the version."""
     name: str
+    """The name of the runtime."""
     version: int
     digest: str
     created_at: datetime
     retired_at: datetime | None
+    """When it was retired; null if it was not."""
 
 
 class RuntimeView(RuntimeSummary):
     """A version with its spec as it was assembled."""
 
     spec: RuntimeSpec
+    """The spec as it was assembled."""
 
 
 class RegisteredRuntime(RuntimeView):
@@ -59,9 +63,11 @@ class Validation(View):
     """The result of a validation: the assembled spec, or what is wrong with the spec."""
 
     valid: bool
+    """Whether the spec can be registered."""
     errors: Annotated[list[SpecProblem], Field(max_length=MAX_LISTED_ERRORS, description="The first errors.")]
     has_more_errors: Annotated[bool, Field(description="Whether there are more errors than are listed.")]
     spec: RuntimeSpec | None = None
+    """The assembled spec, if it is valid."""
 
 
 class AssembledPrompt(View):
@@ -70,6 +76,7 @@ class AssembledPrompt(View):
     agent: str
     text: str
     cache_key: str
+    """The SHA-256 of the prompt, in hex."""
 
 
 class AgentTool(View):
@@ -77,14 +84,22 @@ class AgentTool(View):
     `floor` where the operator's floor made it stricter."""
 
     name: str
+    """What the model calls it."""
     description: str
+    """What the model is told of it."""
     input_schema: JsonObject
+    """The JSON Schema of its arguments."""
     transport: Literal["builtin", "http", "client", "mcp", "python"]
+    """Where it runs."""
     toolkit: str | None = None
+    """The toolkit that it is from."""
     approval: ApprovalRule
+    """The rule that is in force."""
     approval_origin: Origin
+    """Where the rule was written."""
 
 
 class AgentToolList(View):
     agent: str
     tools: list[AgentTool]
+    """The tools that the agent may call."""

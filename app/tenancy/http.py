@@ -15,6 +15,7 @@ from fastapi import Depends, Query, Request, Response, Security
 from fastapi.dependencies.utils import get_flat_params
 from fastapi.routing import APIRoute
 from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer, SecurityScopes
+from plangate.field_docs import describe_fields
 from plangate.spec.base import allow_nulls, is_unknown_field, unknown_field, without_nulls
 from plangate.spec.bounds import error_details, without_excess_keys
 from pydantic import BaseModel, ConfigDict, ModelWrapValidatorHandler, ValidationError, model_validator
@@ -46,6 +47,11 @@ MAX_PAGE = 500
 MAX_NAME_CHARS = 100
 
 
+def _body_schema(schema: dict[str, Any], model: type[BaseModel]) -> None:
+    describe_fields(schema, model)
+    allow_nulls(schema)
+
+
 class Body(BaseModel):
     """A request body: camelCase on the wire, unknown fields refused, nothing coerced, null is unset. Of many unknown fields the
     first ones are reported."""
@@ -57,7 +63,7 @@ class Body(BaseModel):
         extra="forbid",
         strict=True,
         frozen=True,
-        json_schema_extra=allow_nulls,
+        json_schema_extra=_body_schema,
     )
 
     @model_validator(mode="wrap")

@@ -63,7 +63,9 @@ class CreateKey(Body):
     principal: Annotated[str, Field(min_length=1, max_length=200)]
     scopes: Annotated[list[views.Scope], Field(min_length=1), at_most(50)]
     tools: Annotated[list[Annotated[str, Field(max_length=100)]], at_most(1000)] | None = None
+    """The tools that the key may serve; unset, any."""
     expires_at: AwareDatetime | None = None
+    """When the key expires; unset, never."""
 
     @field_validator("expires_at", mode="before")
     @classmethod
@@ -82,7 +84,9 @@ class StartSession(Body):
     needs a key with the scope `act-as`. A ticket has both already."""
 
     key: Annotated[str, Field(min_length=1, max_length=200)] | None = None
+    """The API key that the session stands for."""
     ticket: Annotated[str, Field(min_length=1, max_length=200)] | None = None
+    """A ticket in place of a key."""
     tenant: Annotated[str, Field(min_length=1, max_length=63)] | None = None
     principal: Annotated[str, Field(min_length=1, max_length=200)] | None = None
 
@@ -97,6 +101,7 @@ class StartSession(Body):
 
 class PutSecret(Body):
     value: Annotated[str, Field(min_length=1, max_length=65_536)]
+    """The value, which is never shown again."""
 
 
 @router.post(

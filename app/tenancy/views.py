@@ -17,9 +17,11 @@ class KeyView(View):
     """An API key, without its text. `tools` null may serve any."""
 
     id: str
+    """The id of the key."""
     principal: str
     scopes: list[Scope]
     tools: list[str] | None
+    """The tools that the key may serve; null is any."""
     created_at: datetime
     created_by: str
     expires_at: datetime | None
@@ -30,6 +32,7 @@ class NewKey(KeyView):
     """A key just made. `key` is its text, shown this once."""
 
     key: str
+    """The text of the key, shown once."""
 
 
 class KeyPage(CursorPage):
@@ -38,13 +41,16 @@ class KeyPage(CursorPage):
 
 class KeyRevoked(View):
     id: str
+    """The id of the key."""
     revoked: Literal[True]
+    """Always true."""
 
 
 class SecretView(View):
     """A secret by its name; its value is never shown."""
 
     name: str
+    """The name of the secret."""
     created_at: datetime
     updated_at: datetime
 
@@ -58,6 +64,7 @@ class SecretPage(View):
 
 class SecretDeleted(View):
     name: str
+    """The name of the secret."""
     deleted: Literal[True]
 
 
@@ -68,6 +75,7 @@ class WhoAmI(View):
     tenant: str
     scopes: list[Scope]
     tools: list[str] | None
+    """The tools that the key may serve; null is any."""
     version: Annotated[str, Field(description="The version of the service.")]
     session_id: Annotated[str | None, Field(description="The session of the request, null with a key.")]
     expires_at: Annotated[
@@ -79,11 +87,15 @@ class Ticket(View):
     """A ticket just created. `ticket` is its text, shown this once; the page at `url` starts a session with it."""
 
     id: str
+    """The id of the ticket."""
     ticket: str
+    """The text of the ticket, shown once."""
     url: Annotated[str, Field(description="A page of the service, with the ticket in the fragment.")]
     expires_at: datetime
 
 
 class SessionEnded(View):
     id: str
+    """The id of the session."""
     ended: Literal[True]
+    """Always true."""

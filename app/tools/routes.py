@@ -64,7 +64,9 @@ class Served(Body):
     """A tool that the claimant serves; with a digest only calls of exactly that definition."""
 
     name: Annotated[str, Field(max_length=200)]
+    """The name of the tool."""
     definition_digest: Annotated[str, Field(max_length=100)] | None = None
+    """Only calls of exactly this definition."""
 
 
 class Claim(Body):
@@ -73,13 +75,19 @@ class Claim(Body):
     claim to calls of this query, thread, version of a runtime, and kind."""
 
     tools: Annotated[list[Served], Field(min_length=1), at_most(500)]
+    """The tools that the claimant serves."""
     max: Annotated[int, Field(ge=1, le=100)] = 1
     lease_ms: Annotated[int, Field(ge=1_000, le=300_000)] = 30_000
     claim_token: Annotated[str, Field(min_length=16, max_length=200)] | None = None
+    """A random text of the claimant's own; unset, the service makes one."""
     query_id: Annotated[str, Field(max_length=100)] | None = None
+    """Only calls of this query."""
     thread_id: Annotated[str, Field(max_length=100)] | None = None
+    """Only calls of this thread."""
     runtime_id: Annotated[str, Field(max_length=100)] | None = None
+    """Only calls of this version of a runtime."""
     purpose: Literal["tool", "action"] | None = None
+    """Only calls of this purpose."""
 
 
 class Held(Body):
@@ -100,7 +108,9 @@ class Result(Body):
 
     claim_token: Token
     output: SkipValidation[JsonValue] = None  # the gate checked it
+    """What the tool returned."""
     error: Annotated[str, Field(min_length=1, max_length=20_000)] | None = None
+    """The error that the model is told."""
 
     @model_validator(mode="after")
     def _one_of_two(self) -> Result:

@@ -31,11 +31,13 @@ class Claimed(View):
     work_id: str
     query_id: str
     name: str
+    """The name of the tool or dispatcher."""
     definition_digest: str
     claim_token: str
     claimed_until: datetime
     timeout_ms: int
     claims: int
+    """How often it was claimed, this time included."""
     context: CallContext
 
 
@@ -43,21 +45,28 @@ class ToolCall(Claimed):
     """A tool to run with `args`."""
 
     purpose: Literal["tool"]
+    """Always `tool`."""
     args: JsonValue
 
 
 class ReferenceName(View):
     kind: str
+    """Its kind."""
     id: str
+    """The id of the reference."""
 
 
 class ActionToDo(View):
     """An approved action; its key is the same for every attempt at it."""
 
     index: int
+    """The place of the action in its plan, counted from 0."""
     kind: str
+    """The kind of the action."""
     payload: JsonObject
+    """The fields of the action."""
     references: list[ReferenceName]
+    """The references that it names."""
     idempotency_key: str
 
 
@@ -66,16 +75,22 @@ class ActionCall(Claimed):
     payload where a declared tool carries the one action out."""
 
     purpose: Literal["action"]
+    """Always `action`."""
     plan_id: str
     spec_name: str
     revision: int
     digest: str
+    """The SHA-256 of the plan, in hex."""
     idempotency_key: str
     actions: list[ActionToDo]
+    """The actions to carry out."""
     inputs: JsonObject | None
     attempt: int
+    """The number of the attempt, from 1."""
     resolved_refs: dict[str, dict[str, JsonValue]]
+    """The values of the references, by kind and id."""
     args: JsonValue = None
+    """The payload, if a declared tool carries out the one action."""
 
 
 class PredicateContext(View):
@@ -87,6 +102,7 @@ class PredicateContext(View):
     query_id: str
     resource_id: str
     spent_usd: float
+    """What the query has cost so far, in US dollars."""
 
 
 class PredicateCall(Claimed):
@@ -94,8 +110,10 @@ class PredicateCall(Claimed):
     is `true` or `false`."""
 
     purpose: Literal["predicate"]
+    """Always `predicate`."""
     args: JsonObject
     predicate: PredicateContext
+    """What a predicate may look at beside the arguments."""
 
 
 class CallsHint(View):
@@ -104,6 +122,7 @@ class CallsHint(View):
 
 class ClaimedCalls(View):
     calls: list[Annotated[ToolCall | ActionCall | PredicateCall, Field(discriminator="purpose")]]
+    """The calls that are the claimant's now."""
 
 
 class CallView(View):
@@ -114,14 +133,20 @@ class CallView(View):
     work_id: str
     query_id: str
     purpose: Literal["tool", "action", "predicate"]
+    """What it is a call of."""
     sender: Literal["client", "service"]
+    """Whether a client claims it or the service sends it."""
     name: str
+    """The name of the tool or dispatcher."""
     status: CallStatus
     attempts: int
     claimed_by: str | None
+    """The principal that claimed it."""
     created_at: datetime
     done_at: datetime | None
+    """When it ended."""
     late_result: JsonObject | None
+    """A result that came too late: it is kept as evidence and changes nothing."""
 
 
 class CallPage(CursorPage):
@@ -134,6 +159,7 @@ class ClaimHeld(View):
 
 class ProgressTold(View):
     told: Literal[True]
+    """Always true."""
 
 
 class ResultPosted(View):
@@ -141,14 +167,17 @@ class ResultPosted(View):
 
     work_id: str
     adopted: bool
+    """Whether it counts; a late result is kept as evidence and changes nothing."""
 
 
 class ClaimReleased(View):
     work_id: str
     released: Literal[True]
+    """Always true."""
 
 
 class McpTools(View):
     """Names are those of the server where a spec takes them; else `transport.tool` has the name there."""
 
     tools: list[ToolSpec]
+    """The tools, ready for a spec."""

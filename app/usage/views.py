@@ -18,8 +18,11 @@ class ReferenceUse(View):
     of prompts."""
 
     use: Literal["create", "resolve", "hydrate"]
+    """What was done with it."""
     kind: str
+    """Its kind."""
     id: str
+    """The id of the reference."""
     size_bytes: int
     prompt_bytes: int
 
@@ -30,11 +33,14 @@ class StatementView(View):
 
     source: str
     sql: str
+    """The statement."""
     rows: int | None
     bytes: int | None
     elapsed_ms: int
     truncated: bool
+    """Whether there were more rows or bytes than were returned."""
     error: str | None
+    """Why it failed."""
 
 
 class Spent(View):
@@ -52,9 +58,11 @@ class KeptOut(View):
     were given their records: of `sizeBytes` models were shown `promptBytes`, and `keptOutBytes` stayed out of prompts."""
 
     uses: int
+    """How many uses there were."""
     size_bytes: int
     prompt_bytes: int
     kept_out_bytes: int
+    """How many bytes stayed out of prompts."""
 
 
 class KeptOutEstimate(View):
@@ -64,20 +72,24 @@ class KeptOutEstimate(View):
 
     tokens: int | None
     tokens_from_bytes: int
+    """How many bytes the tokens are estimated from."""
     cost_usd: float | None
     cost_from_bytes: int
+    """How many bytes the cost is estimated from."""
 
 
 class EstimatedKeptOut(KeptOut):
     """The same, with an estimate in tokens and dollars."""
 
     estimate: KeptOutEstimate
+    """What it may have saved."""
 
 
 class Rollup(Spent):
     """What a record used itself and what everything below it used, each once."""
 
     references: KeptOut
+    """What references kept out of prompts."""
 
 
 class WorkSummary(View):
@@ -85,9 +97,12 @@ class WorkSummary(View):
     `priceTable`. `waiting`: it stands still, since its query waits or is queued."""
 
     id: str
+    """The id of the work record."""
     parent_id: str | None
     kind: WorkKind
+    """What kind of work it is."""
     name: str
+    """The name of the agent, tool, model or plan at work."""
     agent: str
     query_id: str | None
     thread_id: str
@@ -104,15 +119,20 @@ class WorkSummary(View):
     price_table: str | None = None
     tool_invocation_id: str | None = None
     error: JsonValue = None
+    """Why it failed."""
 
 
 class WorkView(WorkSummary):
     """A unit of work: what it was given, what came of it, and what it did with references."""
 
     references: list[ReferenceUse] | None = None
+    """What it did with references."""
     statement: StatementView | None = None
+    """The statement that it ran on a source."""
     input: JsonValue = None
+    """What it was given."""
     output: JsonValue = None
+    """What came of it."""
 
 
 class WorkItem(WorkView):
@@ -120,6 +140,7 @@ class WorkItem(WorkView):
     `error`; `GET /work-records/{id}` has them."""
 
     bodies_left_out: Literal[True] | None = None
+    """True if the list has no room for its `input`, `output` and `error`."""
 
 
 class WorkList(WholeList):
@@ -152,8 +173,11 @@ class Usages(Spent):
     or one that had called that, or the query), and what references and artifacts kept out of prompts."""
 
     failed: Spent
+    """What was used in vain."""
     references: EstimatedKeptOut
+    """What references kept out of prompts."""
     artifacts: EstimatedKeptOut
+    """What artifacts kept out of prompts."""
 
 
 class UsageGroup(Usages):
@@ -163,6 +187,7 @@ class UsageGroup(Usages):
     `firstArtifactId` the artifact with which this chain begins."""
 
     key: str | None
+    """The value that the group is about; null for what belongs to none."""
     first_artifact_id: str | None = None
     revision: int | None = None
 
@@ -171,8 +196,13 @@ class UsageReport(View):
     """Usage of what began in the range, in groups. `totals` are those of the whole range, on every page."""
 
     group_by: GroupBy
+    """What the groups are about."""
     from_: Annotated[datetime, Field(alias="from")]
+    """The beginning of the range."""
     to: datetime
+    """The end of the range."""
     totals: Usages
+    """The sums of the whole range."""
     items: list[UsageGroup]
+    """The groups of the page."""
     next_cursor: Annotated[str | None, Field(description="Send it as `cursor`; null on the last page.")]

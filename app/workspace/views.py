@@ -12,7 +12,9 @@ from app.base.responses import CursorPage, View
 
 class Digest(View):
     algorithm: Literal["sha256"]
+    """Always `sha256`."""
     value: str
+    """The digest, in hex."""
 
 
 class FileView(View):
@@ -29,6 +31,7 @@ class FileView(View):
     written_by: Annotated[str, Field(description="The agent, or the principal of the key.")]
     forked_from: Annotated[str | None, Field(description="The thread that it was copied from.")]
     at: datetime
+    """When it was written."""
 
 
 class FilePage(CursorPage):

@@ -12,7 +12,9 @@ from typing import Any
 import jsonschema_rs
 import pytest
 from plangate.events import EVENT_TYPES
+from plangate.glossary import FIELDS
 from plangate.spec.models import RuntimeSpec
+from pydantic.alias_generators import to_snake
 
 from app.api.errors import STATUS_BY_ERROR, http_status
 from app.api.openapi import (
@@ -245,6 +247,25 @@ def test_an_optional_field_has_no_default() -> None:
             assert not told, (schema.get("title"), told)
     strategy = resolved("#/components/schemas/SubmitQuery")["properties"]["ifBusy"]
     assert strategy["description"].endswith('Default: `"queue"`.')
+
+
+@pytest.mark.parametrize("name", sorted(document()["components"]["schemas"]))
+def test_every_field_has_a_description(name: str) -> None:
+    """Write it as a string below the field, or in the section `Args:` of the class. A name that means the same in every
+    model is in plangate/glossary.py."""
+    fields = document()["components"]["schemas"][name].get("properties", {})
+    assert [field for field, schema in fields.items() if not schema.get("description")] == []
+
+
+def test_the_nearest_class_describes_a_field() -> None:
+    described = resolved("#/components/schemas/ToolInvocationEvent")["properties"]
+    assert described["args"]["description"] == "The arguments, as the model wrote them."  # its own
+    assert described["seq"]["description"] == "Its number in the journal of the query, from 1."  # of its base
+    assert described["toolName"]["description"] == FIELDS["tool_name"]
+    limits = resolved("#/components/schemas/LimitsSpec")["properties"]
+    assert limits["maxDepth"]["description"] == "How deep agents call agents; unset, 8."  # from Args
+    used = {to_snake(name) for schema in schemas() for name in schema.get("properties", {})}
+    assert not FIELDS.keys() - used, "the glossary has names that no model uses"
 
 
 def test_every_slug_of_a_problem_has_a_section_with_its_status() -> None:

@@ -7,6 +7,8 @@ from typing import Annotated
 from pydantic import BaseModel, ConfigDict, Field, JsonValue
 from pydantic.alias_generators import to_camel
 
+from plangate.field_docs import describe_fields
+
 JsonObject = dict[str, JsonValue]
 Timestamp = Annotated[str, Field(json_schema_extra={"format": "date-time"})]
 """RFC 3339 in UTC with milliseconds, as it is on the wire."""
@@ -22,6 +24,7 @@ class Wire(BaseModel):
         validate_by_alias=True,
         validate_by_name=True,
         serialize_by_alias=True,
+        json_schema_extra=describe_fields,
     )
 
 
@@ -29,9 +32,15 @@ class Envelope(Wire):
     """What every event has: its number in the journal, and whose it is. `at` is RFC 3339 in UTC."""
 
     seq: int
+    """Its number in the journal of the query, from 1."""
     query_id: str
+    """The query whose journal it is in."""
     thread_id: str
     work_id: str | None
+    """The unit of work that it tells of."""
     parent_work_id: str | None
+    """The work record above; null at the root."""
     agent: str | None
+    """The agent at work; empty for a plan that a host executes."""
     at: Timestamp
+    """When it happened."""

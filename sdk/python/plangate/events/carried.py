@@ -25,12 +25,14 @@ class ErrorInfo(Wire):
 
     message: str
     code: str
+    """A stable code."""
 
 
 class TrimmedTurns(Wire):
     """What left the prompt, not the record."""
 
     turns: int
+    """How many turns are left out."""
     tokens: int
 
 
@@ -48,22 +50,31 @@ class Vote(Wire):
 
     principal: str
     key_id: str | None = None
+    """The id of the key that it came with."""
     decision: Decision
     scope: Literal["thread"] | None = None
     at: Timestamp
+    """When the principal decided."""
 
 
 class ApprovalInfo(Wire):
     """The row of an approval. `digest` is the SHA-256 of its subject, which only its own route shows."""
 
     id: str
+    """The id of the approval."""
     kind: Literal["plan", "tool"]
+    """Whether a plan or a tool call waits."""
     target: str
+    """The id of the plan, or the name of the tool."""
     label: str | None = None  # of a plan: what people read in place of its status
     digest: str
+    """The SHA-256 of the subject, in hex. Only the subject itself shows what is approved."""
     original_args: JsonObject | None = None  # the model's, where an approver replaced them
+    """The arguments that the agent asked for, if an approver replaced them."""
     glimpses: JsonObject = Field(default_factory=dict)
+    """The main facts of the subject, for lists."""
     rule: JsonObject | None = None  # in force when it was asked
+    """The rule that was in force when the gate opened."""
     query_id: str
     work_id: str
     agent: str | None = None
@@ -71,13 +82,16 @@ class ApprovalInfo(Wire):
     runtime_id: str | None = None
     resource_id: str
     requested_by: str | None = None
+    """The principal that asked for the query."""
     status: ApprovalStatus
     requested_at: Timestamp
+    """When the gate opened."""
     expires_at: Timestamp
     decided_at: Timestamp | None = None
     decided_by: str | None = None
     grant_id: str | None = None  # of the remembered approval that decided it
     votes: tuple[Vote, ...] = ()
+    """The decisions that count so far."""
     decision: Decision | None = None
     feedback: str | None = None
     partial: JsonValue = None
@@ -87,16 +101,20 @@ class ApprovalOutcome(Wire):
     """How an approval ended."""
 
     outcome: Literal["approve", "reject", "revise", "expired", "cancelled"]
+    """The decision, or how it ended without one."""
 
 
 class ApprovalEnd(Wire):
     """An approval's end; `decided_by` is None where no principal decided. `args`: those of an approver."""
 
     id: str
+    """The id of the approval."""
     outcome: ApprovalOutcome
+    """How it ended."""
     feedback: str | None = None
     decided_by: str | None = None
     args: JsonObject | None = None
+    """The arguments of an approver, if they replaced the agent's."""
     grant_id: str | None = None
 
 
@@ -106,7 +124,9 @@ class PlanChange(Wire):
     plan_id: str
     revision: int
     from_: ShownPlanStatus | None = Field(default=None, alias="from")
+    """The status before; null when it is first stored."""
     to: ShownPlanStatus
+    """The status after."""
     label: str
 
 
@@ -115,16 +135,22 @@ class ActionChange(Wire):
 
     plan_id: str
     index: int
+    """The place of the action in its plan, counted from 0."""
     kind: str
+    """The kind of the action."""
     from_: ActionStatus | None = Field(default=None, alias="from")
+    """The status before; null at first."""
     to: ActionStatus
+    """The status after."""
 
 
 class ReferenceHandle(Wire):
     """A stored reference: handle, glimpse and size in bytes, never the value."""
 
     kind: str
+    """Its kind."""
     id: str
+    """The id of the reference."""
     glimpse: JsonValue
     size_bytes: int
 
@@ -133,13 +159,17 @@ class StateChange(Wire):
     """A write to a document: where and how, never the value. `write` identifies it in the log."""
 
     path: str
+    """Where it was written."""
     method: Literal["set", "merge", "assign", "push", "concat"]
     write: str | int
+    """The number of the write in the log."""
 
 
 class ArtifactDigest(Wire):
     algorithm: Literal["sha256"]
+    """Always `sha256`."""
     value: str
+    """The digest, in hex."""
 
 
 class ArtifactProducer(Wire):
@@ -148,11 +178,13 @@ class ArtifactProducer(Wire):
     work_id: str
     parent_work_id: str | None = None
     kind: WorkKind
+    """What kind of work it was."""
     query_id: str | None = None
     thread_id: str
     agent: str | None = None
     model: str | None = None
     call_id: str | None = None
+    """The id of the tool call that published it."""
     plan_id: str | None = None
     action_index: int | None = None
 
@@ -161,7 +193,9 @@ class ArtifactDecision(Wire):
     """A record that withdraws the artifact `artifact_id`, or chooses it over the revisions `over`."""
 
     id: str
+    """The id of the decision."""
     kind: Literal["withdraw", "choose"]
+    """Whether the artifact was withdrawn or chosen."""
     artifact_id: str
     over: tuple[str, ...] = ()
     reason: str
@@ -174,13 +208,17 @@ class ArtifactInfo(Wire):
     """The record of an artifact; the body stays in the workspace."""
 
     id: str
+    """The id of the artifact."""
     version: int = 1
     channel: str
     kind: str
+    """What it is, such as `report`."""
     path: str
+    """The file or directory of the workspace."""
     target_available: bool = True
     target_changed: bool | None = None  # left out for a directory in a list: read the one record
     is_directory: bool | None = None
+    """Whether the target is a directory."""
     title: str | None = None
     summary: str | None = None
     media_type: str | None = None
@@ -194,7 +232,9 @@ class ArtifactInfo(Wire):
     revision: int | None = None  # and its place in that chain, from 2
     parent_artifact_ids: tuple[str, ...] = ()
     competes_with: tuple[str, ...] = ()
+    """The ids of other artifacts that replace the same one."""
     decisions: tuple[ArtifactDecision, ...] = ()  # the records that withdraw, choose or pass over it
+    """Who withdrew or chose it."""
     tags: tuple[str, ...] = ()
     metadata: JsonObject | None = None
 
@@ -203,9 +243,12 @@ class WorkInfo(Wire):
     """The part of a work record that its start and end tell."""
 
     id: str
+    """The id of the work record."""
     parent_id: str | None = None
     kind: WorkKind
+    """What kind of work it is."""
     name: str
+    """The name of the agent, tool, model or plan at work."""
     agent: str | None = None
     status: WorkStatus
     started_at: Timestamp | None = None
@@ -216,6 +259,7 @@ class WorkInfo(Wire):
     cost_usd: float | None = None
     attempts: int | None = None
     error: ErrorInfo | None = None
+    """Why it failed."""
 
 
 class CostSummary(Wire):

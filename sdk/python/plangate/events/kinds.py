@@ -62,9 +62,13 @@ class QueryStatusEvent(Envelope):
 
     type: Literal["query-status"]
     from_: QueryStatus | None = Field(alias="from")
+    """The status before; null at first."""
     to: QueryStatus
+    """The status after."""
     reason: str | None = None
+    """Why it waits, or how it ended."""
     limit: Literal["maxTurns", "maxTokens", "maxCostUsd", "maxDurationMs"] | None = None
+    """The limit that was reached."""
 
 
 class StepStartEvent(Envelope):
@@ -80,6 +84,7 @@ class StepRetryEvent(Envelope):
     type: Literal["step-retry"]
     turn: int
     reason: str
+    """Why the turn is repeated."""
 
 
 class TextEvent(Envelope):
@@ -103,6 +108,7 @@ class ContextTrimmedEvent(Envelope):
 
     type: Literal["context-trimmed"]
     data: TrimmedTurns
+    """What is left out of the prompt."""
 
 
 class ToolInvocationEvent(Envelope):
@@ -112,10 +118,15 @@ class ToolInvocationEvent(Envelope):
     tool_invocation_id: str
     tool_name: str
     args: JsonValue = None
+    """The arguments, as the model wrote them."""
     sent_args: JsonObject | None = None
+    """The arguments of an approver, if they replaced the model's."""
     state: Literal["call", "result", "error"]
+    """Whether it is called, or has returned or failed."""
     result: JsonValue = None
+    """What the tool returned."""
     error: ErrorInfo | None = None
+    """The error that the model is told."""
 
 
 class ToolProgressEvent(Envelope):
@@ -135,7 +146,9 @@ class ToolAgentEvent(Envelope):
     type: Literal["tool-agent"]
     agent_name: str
     state: Literal["call", "result"]
+    """Whether it starts (`call`) or has ended (`result`)."""
     artifacts: tuple[JsonObject, ...] | None = None
+    """At the end, what the sub-agent published."""
 
 
 class DataToolAgentEvent(Envelope):
@@ -143,6 +156,7 @@ class DataToolAgentEvent(Envelope):
 
     type: Literal["data-tool-agent"]
     data: AgentUse
+    """What the sub-agent used."""
 
 
 class ApprovalRequiredEvent(Envelope):
@@ -150,6 +164,7 @@ class ApprovalRequiredEvent(Envelope):
 
     type: Literal["approval-required"]
     data: ApprovalInfo
+    """The approval."""
 
 
 class ApprovalDecisionEvent(Envelope):
@@ -157,6 +172,7 @@ class ApprovalDecisionEvent(Envelope):
 
     type: Literal["approval-decision"]
     data: ApprovalEnd
+    """How the approval ended."""
 
 
 class PlanStatusChangeEvent(Envelope):
@@ -164,6 +180,7 @@ class PlanStatusChangeEvent(Envelope):
 
     type: Literal["plan-status-change"]
     data: PlanChange
+    """The transition."""
 
 
 class ActionStatusChangeEvent(Envelope):
@@ -171,6 +188,7 @@ class ActionStatusChangeEvent(Envelope):
 
     type: Literal["action-status-change"]
     data: ActionChange
+    """The transition."""
 
 
 class ReferenceCreatedEvent(Envelope):
@@ -178,6 +196,7 @@ class ReferenceCreatedEvent(Envelope):
 
     type: Literal["reference-created"]
     data: ReferenceHandle
+    """The handle of the reference."""
 
 
 class StateWriteEvent(Envelope):
@@ -185,6 +204,7 @@ class StateWriteEvent(Envelope):
 
     type: Literal["state-write"]
     data: StateChange
+    """What was written where."""
 
 
 class ArtifactPublishedEvent(Envelope):
@@ -192,6 +212,7 @@ class ArtifactPublishedEvent(Envelope):
 
     type: Literal["artifact-published"]
     data: ArtifactInfo
+    """The record of the artifact."""
 
 
 class WorkStartEvent(Envelope):
@@ -199,6 +220,7 @@ class WorkStartEvent(Envelope):
 
     type: Literal["work-start"]
     data: WorkInfo
+    """The work record as it begins."""
 
 
 class WorkEndEvent(Envelope):
@@ -206,6 +228,7 @@ class WorkEndEvent(Envelope):
 
     type: Literal["work-end"]
     data: WorkInfo
+    """The work record as it ended."""
 
 
 class CustomEvent(Envelope):
@@ -213,7 +236,9 @@ class CustomEvent(Envelope):
 
     type: Literal["custom"]
     event_type: str
+    """The tool's own type."""
     data: JsonValue = None
+    """What the tool sent."""
 
 
 class DataCostSummaryEvent(Envelope):
@@ -221,6 +246,7 @@ class DataCostSummaryEvent(Envelope):
 
     type: Literal["data-cost-summary"]
     data: CostSummary
+    """What the query used."""
 
 
 class DataLatencySummaryEvent(Envelope):
@@ -228,6 +254,7 @@ class DataLatencySummaryEvent(Envelope):
 
     type: Literal["data-latency-summary"]
     data: JsonObject
+    """Milliseconds by what they were spent on."""
 
 
 class FinishEvent(Envelope):
@@ -235,8 +262,10 @@ class FinishEvent(Envelope):
 
     type: Literal["finish"]
     finish_reason: str
+    """How the last model turn ended."""
     usage: Usage
     output: JsonValue = None
+    """The result of the query."""
 
 
 class ErrorEvent(Envelope):
@@ -244,6 +273,7 @@ class ErrorEvent(Envelope):
 
     type: Literal["error"]
     error: ErrorInfo
+    """Why the query failed or who cancelled it."""
 
 
 Event = TypeAliasType(

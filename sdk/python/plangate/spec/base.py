@@ -27,6 +27,7 @@ from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema, PydanticCustomError
 from pydantic_core.core_schema import no_info_before_validator_function
 
+from plangate.field_docs import describe_fields
 from plangate.spec.bounds import MaxEntries, error_details, truncate, without_excess_keys
 from plangate.spec.schemas import normalize_schema
 
@@ -43,8 +44,9 @@ _SECTION: Final = re.compile(r"\n\n(?:Args|Raises|Example):\n")
 _TENANT_ID: Final = re.compile(r"[a-z0-9][a-z0-9_-]{0,62}")
 
 
-def describe_on_wire(schema: dict[str, Any]) -> None:
+def describe_on_wire(schema: dict[str, Any], model: type[BaseModel]) -> None:
     """Describe the model to readers of JSON: its meaning without arguments, errors and examples, which are Python's."""
+    describe_fields(schema, model)
     if "description" in schema:
         schema["description"] = _SECTION.split(schema["description"], maxsplit=1)[0]
     for name, field in schema.get("properties", {}).items():

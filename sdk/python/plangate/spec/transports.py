@@ -32,6 +32,7 @@ class SecretRef(SpecModel):
     """`{"secret": name}`: the value lies in the service's secret store under that name."""
 
     secret: Annotated[str, Field(min_length=1, max_length=200)]
+    """The name of the secret."""
 
 
 def _by_type(tag_of_str: str, tag_of_rest: str) -> Callable[[Any], str]:
@@ -56,6 +57,7 @@ class HttpTransport(SpecModel):
     always_on_wire: ClassVar[frozenset[str]] = frozenset({"kind", "url"})
 
     kind: Literal["http"] = "http"
+    """Always `http`."""
     url: Url
     headers: Headers = Field(default_factory=dict)
 
@@ -66,7 +68,9 @@ class ClientTransport(SpecModel):
     always_on_wire: ClassVar[frozenset[str]] = frozenset({"kind"})
 
     kind: Literal["client"] = "client"
+    """Always `client`."""
     claim_within_ms: Milliseconds | None = None
+    """How long a call may wait to be claimed, in milliseconds; unset, an hour."""
 
 
 class McpTransport(SpecModel):
@@ -76,10 +80,13 @@ class McpTransport(SpecModel):
     always_on_wire: ClassVar[frozenset[str]] = frozenset({"kind", "url"})
 
     kind: Literal["mcp"] = "mcp"
+    """Always `mcp`."""
     url: Url
     tool: Annotated[str, Field(min_length=1, max_length=MAX_KEY_CHARS)] | None = None
+    """The name of the tool at the server, if it differs."""
     headers: Headers = Field(default_factory=dict)
     definition_digest: Annotated[str, Field(pattern="^[0-9a-f]{64}$")] | None = None
+    """The SHA-256 of the definition that the server gave at registration, in hex."""
 
 
 class PythonTransport(SpecModel):
@@ -88,6 +95,7 @@ class PythonTransport(SpecModel):
     always_on_wire: ClassVar[frozenset[str]] = frozenset({"kind", "entry_point"})
 
     kind: Literal["python"] = "python"
+    """Always `python`."""
     entry_point: Annotated[str, Field(min_length=1, max_length=MAX_KEY_CHARS)]
 
 
@@ -123,6 +131,7 @@ class ToolDispatcher(DispatchOptions):
     always_on_wire: ClassVar[frozenset[str]] = frozenset({"kind", "tool"})
 
     kind: Literal["tool"] = "tool"
+    """Always `tool`."""
     tool: Name
 
 

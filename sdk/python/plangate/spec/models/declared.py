@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Annotated, Any, ClassVar, Final, Self
 
 from pydantic import (
+    BaseModel,
     BeforeValidator,
     ConfigDict,
     Field,
@@ -83,6 +84,7 @@ class ReferenceSpec(SpecModel):
 
     name: Name
     schema_: JsonSchema = Field(alias="schema")
+    """The JSON Schema of the values."""
     ttl_ms: Annotated[int, Field(strict=True, ge=0, le=CENTURY_MS)] | None = None
     glimpse: (
         Annotated[dict[Key, Expression], at_most(MAX_ITEMS)] | SkipJsonSchema[Callable[[Any], Any]] | None
@@ -154,9 +156,9 @@ class ToolSpec(SpecModel):
         return "safe" if promises is not None and (promises.read_only or promises.idempotent) else "never"
 
 
-def _schema_or_tools(schema: dict[str, Any]) -> None:
+def _schema_or_tools(schema: dict[str, Any], model: type[BaseModel]) -> None:
     """Describe a plan on the wire: a schema is not required if there are tools."""
-    describe_on_wire(schema)
+    describe_on_wire(schema, model)
     schema["required"].remove("schema")
 
 
@@ -186,6 +188,7 @@ class PlanSpec(SpecModel):
 
     name: Name
     schema_: JsonSchema = Field(alias="schema")
+    """The JSON Schema of the plan."""
     tools: Annotated[tuple[Key, ...], at_most(MAX_ITEMS)] = ()
     display_aliases: Annotated[tuple[DisplayAlias, ...], at_most(MAX_ITEMS)] = ()
     variables: Flag = False

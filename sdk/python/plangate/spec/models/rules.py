@@ -39,6 +39,7 @@ class FreeArguments(SpecModel):
     always_on_wire: ClassVar[frozenset[str]] = frozenset({"free"})
 
     free: Annotated[tuple[Key, ...], at_most(MAX_ITEMS)]
+    """The names of the arguments that may have any value."""
 
 
 class ApprovalRule(SpecModel):
@@ -163,6 +164,7 @@ class ClientPredicate(SpecModel):
     always_on_wire: ClassVar[frozenset[str]] = frozenset({"kind"})
 
     kind: Literal["client"] = "client"
+    """Always `client`."""
 
 
 Predicate = Annotated[
