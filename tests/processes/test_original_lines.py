@@ -7,7 +7,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator
-from typing import Any, Literal
+from typing import Any, Literal, get_type_hints
 
 import httpx
 import plangate
@@ -390,3 +390,37 @@ def test_a_dropped_runtime_says_so_once_and_leaves_no_process(kind: str) -> None
         assert line.startswith("the runtime 'default' was dropped without being closed: ")
         with pytest.raises(ProcessLookupError):
             os.kill(int(done.stdout), 0)
+
+
+# -- plans of tool calls
+
+
+@pytest.mark.parametrize("name", ["†input.userName", "Ada"])
+async def test_an_action_of_a_plan_may_be_flat(on_service: Service, name: str) -> None:
+    trip = define_plan("trip", tools=[greet], variables=name.startswith("†"))
+    agents = [
+        define_planner("planner", "m-1", "You plan."),
+        define_executor("executor", "m-1", "You execute.", approval={"plans": "never"}),
+    ]
+    system = define_runtime(f"trips-{len(name)}", agents, plans=[trip], tools=[greet], interpreter="scripted")
+    action = {"_tool": "greetUser", "userName": name}
+    async with create_runtime(system) as runtime:
+        store = {"_tool": "storePlan", "specName": "trip", "planId": "p", "body": {"actions": [action]}}
+        events = await all_of(runtime.run_specialist("planner", store, "t-1", inputs={"userName": "Ada"}))
+        assert "result" in json.loads(events[-1]["output"])["results"][0], events[-1]["output"]
+        execute = {"_tool": "executePlan", "planId": "p"}
+        events = await all_of(runtime.run_specialist("executor", execute, "t-1", inputs={"userName": "Ada"}))
+        (done,) = json.loads(events[-1]["output"])["results"]
+        assert done["result"]["status"] == "executed", done
+        host = await runtime.store_plan("trip", {"actions": [action]}, "t-2")
+        assert host["status"] == "draft"
+
+
+# -- annotations
+
+
+def test_names_for_annotations_are_exported() -> None:
+    def label(status: plangate.PlanStatus, role: plangate.Role, rule: plangate.Rule) -> plangate.Quorum: ...
+
+    assert get_type_hints(label)["status"] == Literal["draft", "approved", "executing", "executed", "failed"]
+    assert issubclass(plangate.HttpTransport, BaseModel)

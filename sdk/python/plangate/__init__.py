@@ -10,15 +10,24 @@ import typing
 if typing.TYPE_CHECKING:
     from plangate.approvals import ApprovalSubject as ApprovalSubject
     from plangate.artifacts import Artifacts as Artifacts
+    from plangate.artifacts import Record as Record
+    from plangate.artifacts import Records as Records
     from plangate.authoring.agents import AgentOptions as AgentOptions
     from plangate.authoring.agents import DefinedAgent as DefinedAgent
+    from plangate.authoring.agents import Model as Model
+    from plangate.authoring.agents import Prompt as Prompt
     from plangate.authoring.agents import define_coordinator as define_coordinator
     from plangate.authoring.agents import define_executor as define_executor
     from plangate.authoring.agents import define_planner as define_planner
     from plangate.authoring.agents import define_specialist as define_specialist
+    from plangate.authoring.arguments import Handler as Handler
+    from plangate.authoring.arguments import Policies as Policies
+    from plangate.authoring.arguments import Rule as Rule
     from plangate.authoring.dispatchers import ActionDispatcher as ActionDispatcher
     from plangate.authoring.plans import define_plan as define_plan
+    from plangate.authoring.predicates import PredicateFunction as PredicateFunction
     from plangate.authoring.references import DefinedReference as DefinedReference
+    from plangate.authoring.references import PackedReference as PackedReference
     from plangate.authoring.references import define_reference as define_reference
     from plangate.authoring.runtimes import DefinedRuntime as DefinedRuntime
     from plangate.authoring.runtimes import define_runtime as define_runtime
@@ -45,16 +54,20 @@ if typing.TYPE_CHECKING:
     from plangate.files import Files as Files
     from plangate.journal import QueryEvents as QueryEvents
     from plangate.runtime import Runtime as Runtime
+    from plangate.session import EventHook as EventHook
     from plangate.spec.glimpses import glimpse as glimpse
     from plangate.spec.models import AgentSpec as AgentSpec
     from plangate.spec.models import ApprovalOverrides as ApprovalOverrides
     from plangate.spec.models import ApprovalPolicies as ApprovalPolicies
     from plangate.spec.models import ApprovalRule as ApprovalRule
+    from plangate.spec.models import ClientPredicate as ClientPredicate
     from plangate.spec.models import DisplayAlias as DisplayAlias
+    from plangate.spec.models import FreeArguments as FreeArguments
     from plangate.spec.models import LimitsSpec as LimitsSpec
     from plangate.spec.models import ModelSpec as ModelSpec
     from plangate.spec.models import PlanSpec as PlanSpec
     from plangate.spec.models import ProviderSpec as ProviderSpec
+    from plangate.spec.models import Quorum as Quorum
     from plangate.spec.models import ReferenceSpec as ReferenceSpec
     from plangate.spec.models import RuntimeSpec as RuntimeSpec
     from plangate.spec.models import TenantSpec as TenantSpec
@@ -63,13 +76,37 @@ if typing.TYPE_CHECKING:
     from plangate.spec.models import ToolkitSpec as ToolkitSpec
     from plangate.spec.models import ToolSpec as ToolSpec
     from plangate.spec.models import WorkspaceSpec as WorkspaceSpec
+    from plangate.spec.models.agents import Role as Role
+    from plangate.spec.models.runtimes import Interpreter as Interpreter
     from plangate.spec.problems import Problem as Problem
     from plangate.spec.problems import SpecInvalid as SpecInvalid
     from plangate.spec.prompts import LayeredPrompt as LayeredPrompt
+    from plangate.spec.prompts import Text as Text
     from plangate.spec.prompts import augment_prompt_tools as augment_prompt_tools
     from plangate.spec.prompts import layered_prompt as layered_prompt
     from plangate.spec.schemas import normalize_schema as normalize_schema
+    from plangate.spec.transports import ClientDispatcher as ClientDispatcher
+    from plangate.spec.transports import ClientTransport as ClientTransport
+    from plangate.spec.transports import Dispatcher as Dispatcher
+    from plangate.spec.transports import HttpDispatcher as HttpDispatcher
+    from plangate.spec.transports import HttpTransport as HttpTransport
+    from plangate.spec.transports import McpDispatcher as McpDispatcher
+    from plangate.spec.transports import McpTransport as McpTransport
+    from plangate.spec.transports import PythonDispatcher as PythonDispatcher
+    from plangate.spec.transports import PythonTransport as PythonTransport
+    from plangate.spec.transports import Replay as Replay
+    from plangate.spec.transports import SecretRef as SecretRef
+    from plangate.spec.transports import ToolDispatcher as ToolDispatcher
+    from plangate.spec.transports import Transport as Transport
     from plangate.spec.unions import TaggedUnion as TaggedUnion
+    from plangate.spec.vendors import ProviderKind as ProviderKind
+    from plangate.statuses import ActionStatus as ActionStatus
+    from plangate.statuses import ApprovalStatus as ApprovalStatus
+    from plangate.statuses import Decision as Decision
+    from plangate.statuses import PlanStatus as PlanStatus
+    from plangate.statuses import QueryStatus as QueryStatus
+    from plangate.statuses import WorkKind as WorkKind
+    from plangate.statuses import WorkStatus as WorkStatus
     from plangate.sync import SyncEvents as SyncEvents
     from plangate.sync import SyncRuntime as SyncRuntime
     from plangate.thread_state import Memory as Memory
@@ -80,13 +117,16 @@ if typing.TYPE_CHECKING:
 else:
     _MODULES = {
         "approvals": "ApprovalSubject",
-        "artifacts": "Artifacts",
+        "artifacts": "Artifacts Record Records",
         "authoring.agents": (
-            "AgentOptions DefinedAgent define_coordinator define_executor define_planner define_specialist"
+            "AgentOptions DefinedAgent Model Prompt define_coordinator define_executor define_planner "
+            "define_specialist"
         ),
+        "authoring.arguments": "Handler Policies Rule",
         "authoring.dispatchers": "ActionDispatcher",
         "authoring.plans": "define_plan",
-        "authoring.references": "DefinedReference define_reference",
+        "authoring.predicates": "PredicateFunction",
+        "authoring.references": "DefinedReference PackedReference define_reference",
         "authoring.runtimes": "DefinedRuntime define_runtime define_tenant",
         "authoring.tools": "DefinedTool define_tool",
         "context": "CallContext",
@@ -99,16 +139,25 @@ else:
         "files": "Files",
         "journal": "QueryEvents",
         "runtime": "Runtime",
+        "session": "EventHook",
         "spec.glimpses": "glimpse",
         "spec.models": (
-            "AgentSpec ApprovalOverrides ApprovalPolicies ApprovalRule DisplayAlias LimitsSpec ModelSpec "
-            "PlanSpec ProviderSpec ReferenceSpec RuntimeSpec TenantSpec ToolAnnotations ToolkitConfig "
-            "ToolkitSpec ToolSpec WorkspaceSpec"
+            "AgentSpec ApprovalOverrides ApprovalPolicies ApprovalRule ClientPredicate DisplayAlias "
+            "FreeArguments LimitsSpec ModelSpec PlanSpec ProviderSpec Quorum ReferenceSpec RuntimeSpec "
+            "TenantSpec ToolAnnotations ToolSpec ToolkitConfig ToolkitSpec WorkspaceSpec"
         ),
+        "spec.models.agents": "Role",
+        "spec.models.runtimes": "Interpreter",
         "spec.problems": "Problem SpecInvalid",
-        "spec.prompts": "LayeredPrompt augment_prompt_tools layered_prompt",
+        "spec.prompts": "LayeredPrompt Text augment_prompt_tools layered_prompt",
         "spec.schemas": "normalize_schema",
+        "spec.transports": (
+            "ClientDispatcher ClientTransport Dispatcher HttpDispatcher HttpTransport McpDispatcher "
+            "McpTransport PythonDispatcher PythonTransport Replay SecretRef ToolDispatcher Transport"
+        ),
         "spec.unions": "TaggedUnion",
+        "spec.vendors": "ProviderKind",
+        "statuses": "ActionStatus ApprovalStatus Decision PlanStatus QueryStatus WorkKind WorkStatus",
         "sync": "SyncEvents SyncRuntime",
         "thread_state": "Memory State",
         "workspace.directory": "DirectoryWorkspace WorkspaceError serve_directory",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import inspect
 import textwrap
 from collections.abc import Iterator
@@ -10,12 +9,18 @@ from pathlib import Path
 from typing import Any
 
 import plangate
-from plangate import session
-from plangate.authoring import agents, arguments, predicates
-from plangate.spec import prompts
 
 from tests.pure.library.docstrings import docs_of
-from tests.pure.library.surface import field_lines, fields, heading, member, members, shown
+from tests.pure.library.surface import (
+    ALIASES,
+    field_lines,
+    fields,
+    heading,
+    meaning_of_alias,
+    member,
+    members,
+    shown,
+)
 
 PAGE = Path(__file__).parents[3] / "docs" / "reference.md"
 WIDTH = 106
@@ -73,7 +78,7 @@ AREAS: tuple[tuple[str, str, tuple[str, ...]], ...] = (
     (
         "What the define functions return",
         "Models of the spec with what stays in Python.",
-        ("DefinedAgent", "DefinedTool", "DefinedReference", "DefinedRuntime"),
+        ("DefinedAgent", "DefinedTool", "DefinedReference", "PackedReference", "DefinedRuntime"),
     ),
     (
         "The spec as models",
@@ -97,6 +102,19 @@ AREAS: tuple[tuple[str, str, tuple[str, ...]], ...] = (
             "ApprovalRule",
             "ApprovalOverrides",
             "LimitsSpec",
+            "Quorum",
+            "FreeArguments",
+            "ClientPredicate",
+            "SecretRef",
+            "ClientTransport",
+            "HttpTransport",
+            "McpTransport",
+            "PythonTransport",
+            "ClientDispatcher",
+            "HttpDispatcher",
+            "McpDispatcher",
+            "PythonDispatcher",
+            "ToolDispatcher",
         ),
     ),
     (
@@ -126,19 +144,6 @@ AREAS: tuple[tuple[str, str, tuple[str, ...]], ...] = (
 )
 
 
-WORDS = {
-    "Handler": arguments,
-    "Rule": arguments,
-    "Policies": arguments,
-    "Model": agents,
-    "Prompt": agents,
-    "Text": prompts,
-    "PredicateFunction": predicates,
-    "EventHook": session,
-}
-"""Names in signatures that stand for types, and the modules that say for which."""
-
-
 def page() -> str:
     parts = [INTRODUCTION, _words()]
     for title, told, names in AREAS:
@@ -149,20 +154,9 @@ def page() -> str:
 
 
 def _words() -> str:
-    rows = []
-    for word, module in WORDS.items():
-        body = ast.parse(inspect.getsource(module)).body
-        (meant,) = (ast.unparse(node.value) for node in body if word in _targets(node))  # type: ignore[attr-defined]
-        rows.append(f"| `{word}` | `{_cell(meant)}` |")
-    return (
-        "\n".join(["Some types have a name in signatures:", "", *_head("name", "stands for"), *rows]) + "\n"
-    )
-
-
-def _targets(node: ast.stmt) -> list[str]:
-    named = node.targets if isinstance(node, ast.Assign) else []
-    named = [node.target] if isinstance(node, ast.AnnAssign) else named
-    return [one.id for one in named if isinstance(one, ast.Name)]
+    rows = [f"| `{name}` | `{_cell(meaning_of_alias(name))}` |" for name in sorted(ALIASES)]
+    told = "Some types have a name, for signatures and annotations:"
+    return "\n".join([told, "", *_head("name", "stands for"), *rows]) + "\n"
 
 
 def _contents(names: tuple[str, ...]) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import plangate
 
 from tests.pure.docs.reference_page import AREAS, PAGE, page
+from tests.pure.library.surface import ALIASES
 
 
 def test_the_page_is_up_to_date() -> None:
@@ -12,5 +13,5 @@ def test_the_page_is_up_to_date() -> None:
 
 
 def test_every_public_name_has_its_place() -> None:
-    listed = [name for _, _, names in AREAS for name in names]
+    listed = [*ALIASES, *(name for _, _, names in AREAS for name in names)]
     assert sorted(listed) == plangate.__all__

@@ -5,7 +5,9 @@
 
 from __future__ import annotations
 
+import ast
 import dataclasses
+import importlib
 import inspect
 import textwrap
 import types
@@ -25,6 +27,28 @@ CONSTRUCTED = (Exception, plangate.SyncRuntime)
 """Classes that programs make objects of, beside models and dataclasses."""
 
 
+ALIASES = {
+    name
+    for name in plangate.__all__
+    if not inspect.isclass(value := getattr(plangate, name)) and not inspect.isfunction(value)
+}
+"""Names of types that are written out elsewhere, for annotations."""
+
+
+def meaning_of_alias(name: str) -> str:
+    """What a name for a type stands for, as its module has it, or without the rules of Pydantic."""
+    home = importlib.import_module(vars(plangate)["_HOMES"][name])
+    for node in ast.parse(inspect.getsource(home)).body:
+        targets = node.targets if isinstance(node, ast.Assign) else []
+        targets = [node.target] if isinstance(node, ast.AnnAssign) else targets
+        if isinstance(node, ast.Assign | ast.AnnAssign) and [ast.unparse(one) for one in targets] == [name]:
+            text = ast.unparse(node.value) if node.value is not None else ""
+            value = getattr(plangate, name)
+            with_rules = text.startswith(("Annotated[", "TypeAliasType("))
+            return _kind(getattr(value, "__value__", value)) if with_rules else text
+    raise LookupError(f"{home.__name__} does not assign {name}")
+
+
 def surface() -> str:
     return "\n".join(f"{shown(name)}\n" for name in sorted(plangate.__all__, key=str.casefold))
 
@@ -32,6 +56,8 @@ def surface() -> str:
 def shown(name: str) -> str:
     """A public name with its signature; a class with its fields, methods and properties."""
     value = getattr(plangate, name)
+    if name in ALIASES:
+        return f"{name} = {meaning_of_alias(name)}"
     if not inspect.isclass(value):
         return signature(name, value)
     held = [member(one, what) for one, what in members(value)]

@@ -3,22 +3,27 @@
 from __future__ import annotations
 
 import ast
+import builtins
 import dataclasses
 import difflib
 import doctest
 import importlib
 import inspect
 import pkgutil
+import sys
+import typing
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import plangate
 import pytest
+from pydantic import BaseModel
 
 from tests.pure.library.docstrings import docs_of
-from tests.pure.library.surface import COMMAND, CONSTRUCTED, FILE, fields, members, surface
+from tests.pure.library.surface import ALIASES, COMMAND, CONSTRUCTED, FILE, fields, members, surface
 
-NAMES = sorted(plangate.__all__, key=str.casefold)
+NAMES = sorted({*plangate.__all__} - ALIASES, key=str.casefold)
 PUBLIC = {name: getattr(plangate, name) for name in NAMES}
 METHODS = {
     f"{name}.{member}": held
@@ -77,6 +82,47 @@ def test_a_type_checker_finds_each_name_in_the_module_that_has_it() -> None:
     found = [node for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)]
     told = {a.asname: (node.module, a.name) for node in found for a in node.names}
     assert told == {name: (home, name) for name, home in vars(plangate)["_HOMES"].items()}
+
+
+def names_in_annotations() -> Iterator[tuple[str, str]]:
+    """(function, name) of the types that annotations of the public functions name, but for those of Python."""
+    for where, function in FUNCTIONS.items():
+        held = vars(sys.modules[function.__module__])
+        written = inspect.signature(function)
+        annotations = [one.annotation for one in written.parameters.values()] + [written.return_annotation]
+        for annotation in annotations:
+            tree = ast.parse(annotation if isinstance(annotation, str) else "None", mode="eval")
+            for node in ast.walk(tree):
+                if isinstance(node, ast.Name) and not _is_pythons(node.id, held.get(node.id)):
+                    yield where, node.id
+
+
+def _is_pythons(name: str, value: Any) -> bool:
+    """Return whether a name is one of Python, or of another package under its own name."""
+    if name in vars(builtins) or inspect.ismodule(value) or value is getattr(typing, name, typing):
+        return True
+    home = getattr(value, "__module__", "plangate").split(".")[0]
+    return home != "plangate" and getattr(value, "__name__", None) == name
+
+
+def types_of_fields() -> Iterator[tuple[str, str]]:
+    """(model, name) of the models that fields of the public models hold."""
+    for where, model in PUBLIC.items():
+        if inspect.isclass(model) and issubclass(model, BaseModel):
+            waiting = [field.annotation for field in model.model_fields.values()]
+            while waiting:
+                kind = waiting.pop()
+                kind = getattr(kind, "__value__", kind)
+                waiting += get_args(kind)
+                if inspect.isclass(kind) and kind.__module__.split(".")[0] == "plangate":
+                    yield where, kind.__name__
+
+
+def test_what_annotations_need_is_public() -> None:
+    found = [*names_in_annotations(), *types_of_fields()]
+    assert {"PackedReference", "Handler", "Quorum", "HttpTransport"} <= {name for _, name in found}
+    assert [(where, name) for where, name in found if name not in plangate.__all__] == []
+    assert typing.get_args(plangate.PlanStatus) == ("draft", "approved", "executing", "executed", "failed")
 
 
 @pytest.mark.parametrize("name", [*NAMES, *METHODS])

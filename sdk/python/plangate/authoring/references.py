@@ -16,7 +16,16 @@ from plangate.spec.models import ReferenceSpec
 
 @dataclass(frozen=True, slots=True)
 class PackedReference:
-    """A value as it is stored: JSON, and the glimpse of the author's function, or None without one."""
+    """A value as it is stored: from `DefinedReference.pack`.
+
+    Args:
+        value: The value as JSON.
+        glimpse: What the author's function made of it; None without such a function.
+
+    Example:
+        >>> define_reference("Basket", {"items": list[str]}).pack({"items": ["tea"]}).value
+        {'items': ['tea']}
+    """
 
     value: Any
     glimpse: Any

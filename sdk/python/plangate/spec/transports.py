@@ -29,7 +29,18 @@ Replay = Literal["safe", "never"]
 
 
 class SecretRef(SpecModel):
-    """`{"secret": name}`: the value lies in the service's secret store under that name."""
+    """`{"secret": name}`: the value lies in the service's secret store under that name.
+
+    Args:
+        secret: The name.
+
+    Raises:
+        pydantic.ValidationError: (a ValueError) for a malformed field.
+
+    Example:
+        >>> ProviderSpec(kind="openai", api_key=SecretRef(secret="openai")).to_wire()["apiKey"]
+        {'secret': 'openai'}
+    """
 
     secret: Annotated[str, Field(min_length=1, max_length=200)]
     """The name of the secret."""
@@ -52,7 +63,20 @@ Headers = Annotated[dict[Key, HeaderValue], at_most(MAX_HEADERS), set_entries]
 
 
 class HttpTransport(SpecModel):
-    """The service POSTs the call, signed, to `url`."""
+    """The service POSTs the call, signed, to `url`.
+
+    Args:
+        kind: `"http"`.
+        url: Where.
+        headers: What is sent with it: texts, or `{"secret": name}`.
+
+    Raises:
+        pydantic.ValidationError: (a ValueError) for a malformed field.
+
+    Example:
+        >>> HttpTransport(url="https://stock.example.com/reserve").to_wire()
+        {'kind': 'http', 'url': 'https://stock.example.com/reserve'}
+    """
 
     always_on_wire: ClassVar[frozenset[str]] = frozenset({"kind", "url"})
 
@@ -63,7 +87,19 @@ class HttpTransport(SpecModel):
 
 
 class ClientTransport(SpecModel):
-    """Processes of the user claim the call. `claim_within_ms`: how long it may wait (1 h if unset)."""
+    """Processes of the user claim the call.
+
+    Args:
+        kind: `"client"`.
+        claim_within_ms: How long it may wait, in milliseconds; unset, 1 h.
+
+    Raises:
+        pydantic.ValidationError: (a ValueError) for a malformed field.
+
+    Example:
+        >>> ClientTransport(claim_within_ms=5_000).to_wire()
+        {'kind': 'client', 'claimWithinMs': 5000}
+    """
 
     always_on_wire: ClassVar[frozenset[str]] = frozenset({"kind"})
 
@@ -74,8 +110,22 @@ class ClientTransport(SpecModel):
 
 
 class McpTransport(SpecModel):
-    """A remote MCP server over Streamable HTTP; `tool` is its name there, if it differs. `definition_digest` names the
-    definition that the server gives of it: registration fills it in."""
+    """A remote MCP server over Streamable HTTP.
+
+    Args:
+        kind: `"mcp"`.
+        url: The address of the server.
+        tool: The tool's name there, if it differs.
+        headers: What is sent with it: texts, or `{"secret": name}`.
+        definition_digest: Names the definition that the server gives of the tool: registration fills it in.
+
+    Raises:
+        pydantic.ValidationError: (a ValueError) for a malformed field.
+
+    Example:
+        >>> McpTransport(url="https://mcp.example.com/", tool="weather").to_wire()
+        {'kind': 'mcp', 'url': 'https://mcp.example.com/', 'tool': 'weather'}
+    """
 
     always_on_wire: ClassVar[frozenset[str]] = frozenset({"kind", "url"})
 
@@ -90,7 +140,19 @@ class McpTransport(SpecModel):
 
 
 class PythonTransport(SpecModel):
-    """An entry point that the operator installed beside the service, by its name."""
+    """An entry point that the operator installed beside the service.
+
+    Args:
+        kind: `"python"`.
+        entry_point: Its name.
+
+    Raises:
+        pydantic.ValidationError: (a ValueError) for a malformed field.
+
+    Example:
+        >>> PythonTransport(entry_point="ledger.post").to_wire()
+        {'kind': 'python', 'entryPoint': 'ledger.post'}
+    """
 
     always_on_wire: ClassVar[frozenset[str]] = frozenset({"kind", "entry_point"})
 
@@ -110,23 +172,81 @@ class DispatchOptions(SpecModel):
 
 
 class HttpDispatcher(DispatchOptions, HttpTransport):
-    """Actions are POSTed to `url`."""
+    """Actions are POSTed to `url`.
+
+    Args:
+        fields: Those of HttpTransport, and as DispatchOptions `replay` (`"safe"` or `"never"`) and `timeout_ms`.
+
+    Raises:
+        pydantic.ValidationError: (a ValueError) for a malformed field.
+
+    Example:
+        >>> HttpDispatcher(url="https://bank.example.com/", replay="safe").replay
+        'safe'
+    """
 
 
 class ClientDispatcher(DispatchOptions, ClientTransport):
-    """Actions are claimed by the user's processes."""
+    """Actions are claimed by the user's processes.
+
+    Args:
+        fields: Those of ClientTransport, and as DispatchOptions `replay` (`"safe"` or `"never"`) and `timeout_ms`.
+
+    Raises:
+        pydantic.ValidationError: (a ValueError) for a malformed field.
+
+    Example:
+        >>> ClientDispatcher().to_wire()
+        {'kind': 'client'}
+    """
 
 
 class McpDispatcher(DispatchOptions, McpTransport):
-    """Actions are calls of an MCP tool."""
+    """Actions are calls of an MCP tool.
+
+    Args:
+        fields: Those of McpTransport, and as DispatchOptions `replay` (`"safe"` or `"never"`) and `timeout_ms`.
+
+    Raises:
+        pydantic.ValidationError: (a ValueError) for a malformed field.
+
+    Example:
+        >>> McpDispatcher(url="https://mcp.example.com/").kind
+        'mcp'
+    """
 
 
 class PythonDispatcher(DispatchOptions, PythonTransport):
-    """Actions go to an entry point beside the service."""
+    """Actions go to an entry point beside the service.
+
+    Args:
+        fields: Those of PythonTransport, and as DispatchOptions `replay` (`"safe"` or `"never"`) and `timeout_ms`.
+
+    Raises:
+        pydantic.ValidationError: (a ValueError) for a malformed field.
+
+    Example:
+        >>> PythonDispatcher(entry_point="ledger.post").entry_point
+        'ledger.post'
+    """
 
 
 class ToolDispatcher(DispatchOptions):
-    """Actions run through a declared tool, which then is in no agent's `tools`."""
+    """Actions run through a declared tool, which then is in no agent's `tools`.
+
+    Args:
+        kind: `"tool"`.
+        tool: The name of the tool.
+        replay: Whether an action that a crash left open may be dispatched again: `"safe"` or `"never"`.
+        timeout_ms: How long one attempt may take, in milliseconds.
+
+    Raises:
+        pydantic.ValidationError: (a ValueError) for a malformed field.
+
+    Example:
+        >>> ToolDispatcher(tool="pay").to_wire()
+        {'kind': 'tool', 'tool': 'pay'}
+    """
 
     always_on_wire: ClassVar[frozenset[str]] = frozenset({"kind", "tool"})
 

@@ -27,6 +27,13 @@ class Quorum(SpecModel):
     Args:
         minimum: How many.
         not_requester: Whether none of them may be who asked for the query.
+
+    Raises:
+        pydantic.ValidationError: (a ValueError) for a malformed field.
+
+    Example:
+        >>> Quorum(minimum=2, not_requester=True).to_wire()
+        {'minimum': 2, 'notRequester': True}
     """
 
     minimum: Count = 1
@@ -34,7 +41,18 @@ class Quorum(SpecModel):
 
 
 class FreeArguments(SpecModel):
-    """A remembered approval holds whatever these arguments of the tool are."""
+    """A remembered approval holds whatever these arguments of the tool are.
+
+    Args:
+        free: The names of the arguments.
+
+    Raises:
+        pydantic.ValidationError: (a ValueError) for a malformed field.
+
+    Example:
+        >>> ApprovalRule(kind="always", rememberable=FreeArguments(free=("cents",))).to_wire()["rememberable"]
+        {'free': ['cents']}
+    """
 
     always_on_wire: ClassVar[frozenset[str]] = frozenset({"free"})
 
@@ -159,7 +177,18 @@ MAX_PREDICATE_CHARS: Final = 4_000
 
 
 class ClientPredicate(SpecModel):
-    """A predicate that is not data: a process of the user answers through the client transport."""
+    """A predicate that is not data: a process of the user answers through the client transport.
+
+    Args:
+        kind: `"client"`.
+
+    Raises:
+        pydantic.ValidationError: (a ValueError) for a malformed field.
+
+    Example:
+        >>> ClientPredicate().to_wire()
+        {'kind': 'client'}
+    """
 
     always_on_wire: ClassVar[frozenset[str]] = frozenset({"kind"})
 
