@@ -13,8 +13,8 @@ to stall a validator were measured with jsonschema_rs 0.60:
 - `iter_errors` and `validate` build every error with a copy of the value before the first one is seen: 1,000
   failing branches over a list of 100,000 numbers took 17 s and 6 GB, and a recursive union 60 levels deep
   never ends, where `is_valid` takes 0.1 ms. Hence validity is asked first, and errors are only built when a
-  walk with a budget says that they are cheap (about 0.2 s at worst); else those of a slice of its longest
-  array, or one flaw says that the value does not match.
+  walk with a budget says that they are cheap (about 0.2 s at worst) and the value has at most 64 KiB; else the
+  first one is found by halves of its longest array, or one error says that the value does not match.
 
 The dialect is the schema's `$schema`, 2020-12 without one. 1.0 is an integer, as the standard says. `format`
 is an annotation, as 2020-12 says, in every dialect; unknown formats and keywords are ignored.
@@ -39,8 +39,11 @@ from app.base.schema.costs import affordable
 from app.base.schema.messages import MESSAGE_CHARS, cut, pointer_of, schema_message
 from app.base.schema.parts import References, Schema
 from app.base.schema.placeholders import with_placeholders
-from app.base.schema.slices import first_flaws
+from app.base.schema.slices import first_error
 from app.base.schema.variants import flaws_of
+
+MAX_EXPLAINED_BYTES: Final = 64 * 1024
+"""Of a value as JSON: of a larger one only the first error is returned."""
 
 KEPT_BYTES: Final = 4 * 1024 * 1024
 """Of JSON, whose compiled form takes about eighty times as much memory."""
@@ -66,26 +69,30 @@ class CompiledSchema:
         """Return what is wrong with `value`, at most `limit` errors; none if it matches.
 
         Pointers lead into the value. For a union with a `discriminator`, the errors are those of the
-        value's own variant. Messages have at most 200 characters and repeat values only in part. If a value
-        is too large for its schema to be explained, the errors are those of the first elements of its
-        longest array that have any, or else one error at the root.
+        value's own variant. Messages have at most 200 characters and repeat values only in part. Of a value with
+        more than 64 KiB, or too large for its schema to be explained, only the first error is returned, or else one
+        error at the root.
         """
         try:
-            found = self._explained(value, limit)
-            if found is None and not self._references.positional:
-                found = first_flaws(lambda part: self._explained(part, limit), value)
+            if self._validator.is_valid(value):
+                return []
+            small = len(orjson.dumps(value)) <= MAX_EXPLAINED_BYTES
+            if small and (found := self._explained(value, limit)) is not None:
+                return found
+            if not self._references.positional:
+                first = first_error(
+                    self._validator.is_valid, lambda part: self._explained(part, limit), value
+                )
+                if first is not None:
+                    return [first]
         except ValueError as error:
             return [FieldError("", cut(f"the value is not JSON: {error}", MESSAGE_CHARS))]
-        if found is not None:
-            return found
         return [
             FieldError("", "the value does not match the schema, and is too large or too deep to say where")
         ]
 
     def _explained(self, value: Any, limit: int) -> list[FieldError] | None:
-        """Return the errors, or None if there are some, but too many or too large to build."""
-        if self._validator.is_valid(value):
-            return []
+        """Return the errors, or None if there are none, or too many or too large to build."""
         if not affordable(self._references, value):
             return None
         errors = self._validator.iter_errors(value)
