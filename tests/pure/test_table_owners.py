@@ -46,7 +46,7 @@ FUNCTIONS: dict[str, set[str]] = {
     "claim_queries": {"engine", "journal"},
     # deletion
     "delete_thread": {"engine", "plans", "queries"},
-    "purge_thread": {"engine", "plans", "queries", "workspace"},
+    "purge_thread": {"engine", "queries", "workspace"},  # and the tables in its list
 }
 
 
