@@ -28,13 +28,10 @@ _END_COUNTER: Final = 2**20
 
 
 class _Ticker:
-    """Generate (time, counter) texts, each greater than the previous one within its millisecond.
+    """Generate (time, counter) texts, each greater than the previous one: if the clock goes back, the time stays at the
+    last millisecond."""
 
-    A steady ticker never goes back: if the clock does, it stays at the last millisecond.
-    """
-
-    def __init__(self, *, steady: bool) -> None:
-        self._steady = steady
+    def __init__(self) -> None:
         self._lock = threading.Lock()
         self._ms = -1
         self._ms_text = ""
@@ -43,7 +40,7 @@ class _Ticker:
     def next(self, ms: int) -> str:
         with self._lock:
             counter = self._counter + 1
-            if ms > self._ms or (ms < self._ms and not self._steady):
+            if ms > self._ms:
                 counter = self._begin(ms)
             elif counter >= _END_COUNTER:
                 counter = self._begin(self._ms + 1)
@@ -51,35 +48,28 @@ class _Ticker:
             return f"{self._ms_text}{_PAIRS[counter >> 10]}{_PAIRS[counter & 1023]}"
 
     def _begin(self, ms: int) -> int:
-        if not 0 <= ms < _END_MS:
-            raise ValueError(f"the time {ms} ms does not fit into the 48 bits of an id")
         self._ms = ms
-        self._ms_text = "".join(_PAIRS[ms >> shift & 1023] for shift in (40, 30, 20, 10, 0))
+        self._ms_text = _time_text(ms)
         return int.from_bytes(os.urandom(3)) % (_END_COUNTER // 2)
 
 
-# Ordering within a process needs state that the process shares. Tests never need to replace it: they pass
-# `clock_ms` for a certain time. A fork copies the state, which is harmless because of the 60 random bits.
-_clock_ticker = _Ticker(steady=True)
-_explicit_ticker = _Ticker(steady=False)
+def _time_text(ms: int) -> str:
+    if not 0 <= ms < _END_MS:
+        raise ValueError(f"the time {ms} ms does not fit into the 48 bits of an id")
+    return "".join(_PAIRS[ms >> shift & 1023] for shift in (40, 30, 20, 10, 0))
 
 
-def new_id(prefix: str, clock_ms: int | None = None) -> str:
-    """Return a new id: `prefix` ("qry_"; the underscore is optional) and 26 characters.
+# Ordering within a process needs state that the process shares. A fork copies it, which is harmless because of the 60
+# random bits.
+_ticker = _Ticker()
 
-    Without `clock_ms` (Unix milliseconds), the ids of a process strictly increase, even if its clock goes
-    back. With it, the id carries exactly that time, and ids of one time increase as long as no other time
-    comes between. Ids of the two kinds are not ordered among each other within a millisecond.
 
-    Raise ValueError for a time outside of 48 bits, or after half a million ids with the same `clock_ms`.
-    """
+def new_id(prefix: str) -> str:
+    """Return a new id: `prefix` ("qry_"; the underscore is optional) and 26 characters. The ids of a process strictly
+    increase, even if its clock goes back."""
     if prefix[-1:] != "_":
         prefix += "_"
-    stamp = (
-        _clock_ticker.next(time.time_ns() // 1_000_000)
-        if clock_ms is None
-        else _explicit_ticker.next(clock_ms)
-    )
+    stamp = _ticker.next(time.time_ns() // 1_000_000)
     return f"{prefix}{stamp}{os.urandom(12).translate(_RANDOM_CHARS).decode('ascii')}"
 
 
@@ -88,10 +78,7 @@ def min_id(prefix: str, clock_ms: int) -> str:
 
     Raise ValueError for a time outside of 48 bits.
     """
-    if not 0 <= clock_ms < _END_MS:
-        raise ValueError(f"the time {clock_ms} ms does not fit into the 48 bits of an id")
-    stamp = "".join(_PAIRS[clock_ms >> shift & 1023] for shift in (40, 30, 20, 10, 0))
-    return f"{prefix}{stamp}{'0' * (SUFFIX_CHARS - len(stamp))}"
+    return f"{prefix}{_time_text(clock_ms):0<{SUFFIX_CHARS}}"
 
 
 def is_id(prefix: str, text: str) -> bool:
