@@ -65,10 +65,10 @@ class Lifecycle(Generic[S]):
         The condition is the whole check, so an allowed transition calls no function.
         """
         steps = [(state, to) for state, following in self.transitions.items() for to in following]
-        pairs = ",\n    ".join(f"('{state}', '{to}')" for state, to in steps)
+        allowed = ",\n    ".join(f"'{state} {to}'" for state, to in steps)
         return (
             f"CREATE OR REPLACE TRIGGER lifecycle BEFORE UPDATE OF status ON {table} FOR EACH ROW\n"
-            f"WHEN (OLD.status <> NEW.status AND (OLD.status, NEW.status) NOT IN (\n    {pairs}))\n"
+            f"WHEN (OLD.status <> NEW.status AND OLD.status || ' ' || NEW.status <> ALL (ARRAY[\n    {allowed}]))\n"
             f"EXECUTE FUNCTION reject_transition('{self.name}');\n"
         )
 

@@ -47,7 +47,7 @@ class DataFile:
 class SourcePathNotAllowed(Invalid):
     """A path is outside the paths that the operator declared."""
 
-    kind, title = "path_not_allowed", "The operator did not declare this path"
+    kind, title = "source_path_not_allowed", "The operator did not declare this path"
 
 
 def file_format(path: str) -> FileFormat | None:

@@ -21,7 +21,7 @@ from app.catalog.models import (
 from app.catalog.problems import StatementProblem, nearest_names
 from app.catalog.sessions import SourceSessions
 
-_FAULTS_OF_THE_SOURCE: Final = frozenset({"source_rejected", "missing_secret", "path_not_allowed"})
+_FAULTS_OF_THE_SOURCE: Final = frozenset({"source_rejected", "missing_secret", "source_path_not_allowed"})
 
 
 class SourceService:

@@ -154,7 +154,7 @@ class SourceSessions:
         try:
             files = await asyncio.to_thread(resolve_files, source.kind, source.paths, declared)
         except SourcePathNotAllowed as error:
-            raise StatementProblem("path_not_allowed", error.detail) from error
+            raise StatementProblem("source_path_not_allowed", error.detail) from error
         except (OSError, ValueError) as error:
             raise StatementProblem("source_unavailable", f"The files cannot be read: {error}.") from error
         return {

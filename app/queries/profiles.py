@@ -144,7 +144,7 @@ class SourceProfiler:
                 tagged=tagged,
             )
         except StatementProblem as problem:
-            log.info("catalog.table_unreadable", source=source.name, code=problem.code)
+            log.info("catalog.table_unreadable", error=problem)
             if problem.code in ("source_unavailable", "source_rejected"):
                 raise
             return None, problem.code not in ("timeout", "statement_too_large")

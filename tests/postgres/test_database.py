@@ -40,6 +40,7 @@ SPANNING = {
     "due_deletions",
     "delete_thread",
     "purge_thread",
+    "purge_forgotten_writes",
     "tenant_ids",
     "delete_artifacts",
     "operator_counts",
@@ -288,7 +289,7 @@ async def test_documents_and_their_logs_are_found_by_their_keys(filled: Any) -> 
         (state_store.OF_QUERY, *document[:2]),
         (state_store.OF_CALL, "acme", "wrk_7"),
         (state_store.LOG, *document, 4, 50),
-        (state_store.CHECKPOINT, *document, 4),
+        (state_store.CHECKPOINT, *document, 4, 0),
         (state_store.BETWEEN, *document, 1, 4),
         (state_store.KEPT_CALL, "acme", "wrk_7"),
     ):

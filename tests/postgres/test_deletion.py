@@ -359,7 +359,7 @@ async def test_approvals_keep_who_decided_what_and_its_digest(api: Caller, full:
     subjects = {a["id"]: (await api.get(f"/approvals/{a['id']}/subject")).content for a in full.approvals}
     await deleted(api, full.id)
     listed = (await api.read("/approvals", threadId=full.id))["items"]
-    emptied = {"glimpses": {}, "originalArgs": None, "feedback": None, "partial": None}
+    emptied = {"glimpses": {}, "originalArgs": None, "feedback": None, "partial": None, "label": None}
     assert listed == [{**a, **emptied} for a in full.approvals]
     for approval in listed:
         assert await api.read(f"/approvals/{approval['id']}") == approval
@@ -373,7 +373,7 @@ async def test_approvals_keep_who_decided_what_and_its_digest(api: Caller, full:
     tool = next(a for a in listed if a["kind"] == "tool")
     again = good(await api.decide(tool["id"], scope="thread"))  # the first answer
     assert again["status"] == "approved"
-    for said in ({"decision": "reject"}, {"decision": "approve", "args": {"n": 8}}):
+    for said in ({"decision": "reject"}, {"decision": "approve", "args": {"n": 8}, "digest": tool["digest"]}):
         told = refused(await api.post(f"/approvals/{tool['id']}", said), 409, "conflict")
         assert told["detail"] == "This approval is already approved by operator."
     (grant,) = (await api.read("/grants"))["items"]

@@ -190,7 +190,7 @@ async def test_paths_outside_the_declared_ones_are_rejected(data: World, tmp_pat
         "orders.csv",
     ):
         body = {"kind": "duckdb", "options": {"paths": [path]}}
-        problem = refused(await data.api.put("/sources/x", body), 422, "path_not_allowed")
+        problem = refused(await data.api.put("/sources/x", body), 422, "source_path_not_allowed")
         assert problem["errors"] == [{"pointer": "/options/paths/0", "message": "outside the declared paths"}]
     link.unlink()
 
@@ -202,7 +202,7 @@ async def test_a_path_is_checked_again_at_each_statement(data: World, tmp_path: 
     path.unlink()
     path.symlink_to(tmp_path / "secret.csv")
     (error,) = await ask(data.api, query("orders", "SELECT * FROM orders"))
-    assert error[0] == "path_not_allowed"
+    assert error[0] == "source_path_not_allowed"
 
 
 async def test_sensitive_columns_are_left_out_of_glimpses(data: World, tmp_path: Path) -> None:
