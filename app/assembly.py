@@ -414,6 +414,7 @@ def assemble(
         schemas,
         variables,
         artifacts,
+        references,
     )
     locks = None if site.postgres is None else ProcessLocks(site.postgres.data_dir / "processes")
     process = ProcessRecord(db, origin, settings.lease_s, locks=locks, is_child=child_id is not None)

@@ -138,7 +138,7 @@ def transcript_messages(transcript: Transcript) -> tuple[Message, ...]:
     for turn in transcript.turns:
         out.append(Message("assistant", turn.blocks or (Text("(no output)"),)))
         if turn.calls:
-            answers = (ToolResult(c.use.id, c.answer or "", c.is_error) for c in turn.calls)
+            answers = (ToolResult(c.use.id, c.answer or "", c.is_error, c.on_record) for c in turn.calls)
             out.append(Message("user", tuple(answers)))
         elif turn.objection is not None:
             out.append(Message("user", (Text(turn.objection),)))

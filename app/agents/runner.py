@@ -39,6 +39,7 @@ from app.agents.memory import load_memory
 from app.agents.model_calls import ModelCaller, TurnFailed, call_model
 from app.agents.prompt_window import PromptRecord
 from app.agents.providers import ProviderPool, ProviderUnavailable
+from app.agents.resolved_values import restore_values
 from app.agents.transcript import load_transcript
 from app.artifacts.models import Artifact
 from app.artifacts.service import ArtifactService
@@ -58,6 +59,7 @@ from app.engine.work_data import work_data
 from app.engine.worker import ActiveQuery
 from app.journal.models import Entry, Event, Lease, LeaseLost, QueryChange, Scope, Work, event
 from app.journal.writer import JournalWriter
+from app.references.service import ReferenceService
 from app.runtimes.models import Runtime
 from app.runtimes.service import Runtimes
 from app.tools.results import Answer, Outcome, ToolError
@@ -96,7 +98,9 @@ class Runner:
         schemas: SchemaChecker,
         variables: VariableService,
         artifacts: ArtifactService,
+        references: ReferenceService,
     ) -> None:
+        self._references = references
         self._artifacts = artifacts
         self._schemas = schemas
         self._variables = variables
@@ -297,7 +301,8 @@ class Runner:
     ) -> AgentResult:
         scope = run.scope(work.id, work.parent_id, agent.name)
         tools = self._tools(run.runtime, agent)
-        state = replace(load_transcript(run.tree, work.id, prompt), objection=self._objection(agent))
+        state = await restore_values(run, self._references, load_transcript(run.tree, work.id, prompt))
+        state = replace(state, objection=self._objection(agent))
         try:
             provider, vendor = await retry_while_unavailable(lambda: self._providers.of(run.runtime, agent))
         except ProviderUnavailable as error:

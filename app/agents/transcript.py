@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from typing import Any, Final
 
 import orjson
 
@@ -12,6 +13,38 @@ from app.calls.models import TurnCall
 from app.engine.models import WorkRow, WorkTree
 from app.llm.codec import load_turn
 from app.llm.messages import ToolUse
+
+RESOLVE: Final = "resolveRef"
+SHOWN_BYTES: Final = "shownBytes"
+"""In the record of a `resolveRef`: how many bytes of the value its model was shown."""
+
+NOT_HERE: Final = "The value is no longer available here. Resolve the reference again if you need it."
+
+
+@dataclass(frozen=True, slots=True)
+class ResolvedRecord:
+    """What is kept of a `resolveRef`: the handle, glimpse and size, and what was said to the model before the answer."""
+
+    note: str
+    handle: dict[str, Any]
+
+
+def read_resolved(output: str) -> ResolvedRecord | None:
+    """Return what is kept of a `resolveRef` that showed a value, or None if it showed none."""
+    note, newline, text = output.rpartition("\n")
+    try:
+        handle = orjson.loads(text)
+    except orjson.JSONDecodeError:
+        return None
+    if not isinstance(handle, dict) or not handle.get(SHOWN_BYTES) or "kind" not in handle:
+        return None
+    return ResolvedRecord(note + newline, handle)
+
+
+def unavailable_text(record: ResolvedRecord, why: str) -> str:
+    """Return what a model reads in place of a value that it was shown earlier."""
+    handle = {name: held for name, held in record.handle.items() if name != SHOWN_BYTES}
+    return record.note + orjson.dumps({**handle, "note": why}).decode()
 
 
 def load_transcript(tree: WorkTree, agent_work_id: str, prompt: str) -> Transcript:
@@ -43,12 +76,10 @@ def load_transcript(tree: WorkTree, agent_work_id: str, prompt: str) -> Transcri
 def _call_from_record(row: WorkRow, use: ToolUse) -> TurnCall:
     if not row.over:
         return TurnCall(row.id, use, row.position)
-    failed = row.error is not None
-    return TurnCall(row.id, use, row.position, answer_text(row), failed)
-
-
-def answer_text(row: WorkRow) -> str:
-    """Return what the model reads of a closed tool call."""
     if row.error is not None:
-        return str(orjson.loads(row.error)["message"])
-    return (row.output or b"").decode()
+        return TurnCall(row.id, use, row.position, str(orjson.loads(row.error)["message"]), True)
+    output = (row.output or b"").decode()
+    resolved = read_resolved(output) if row.name == RESOLVE else None
+    if resolved is None:
+        return TurnCall(row.id, use, row.position, output)
+    return TurnCall(row.id, use, row.position, unavailable_text(resolved, NOT_HERE), False, output)

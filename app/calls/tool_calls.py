@@ -202,7 +202,10 @@ class ToolCalls:
         except WriteRejected as refused:
             if isinstance(outcome, ToolError):
                 return ToolError(f"{outcome.message} (It could not be written: {refused}.)", outcome.code)
-            text = await self._bound_result(call.run, call.scope, tools, call.name, outcome)
+            if outcome.record is not None:
+                text: str | ToolError = strict_json.dumps(outcome.record).decode()
+            else:
+                text = await self._bound_result(call.run, call.scope, tools, call.name, outcome)
             return ToolError(
                 f"{call.name} ran, but its result was not written: {refused}. Its result: {text}",
                 "not_written",
@@ -260,16 +263,22 @@ class ToolCalls:
         """Close the call on record. `replaced` are the arguments that an approver put in place of the
         model's; the model is told about them before the answer."""
         note = "" if replaced is None else _approver_note(replaced)
-        kept = (
-            await self._bound_result(run, scope, tools, call.use.name, outcome)
-            if isinstance(outcome, Answer)
-            else outcome
-        )
+        kept: str | ToolError
+        on_record: str | None = None
+        if isinstance(outcome, ToolError):
+            kept = outcome
+        elif outcome.record is not None:  # such an answer is bounded by the tool itself
+            kept = strict_json.dumps(outcome.value).decode()
+            on_record = strict_json.dumps(outcome.record).decode()
+        else:
+            kept = await self._bound_result(run, scope, tools, call.use.name, outcome)
         if not isinstance(kept, ToolError):
-            text = kept
+            text = kept if on_record is None else on_record
             body: dict[str, Any] = {"state": "result", "result": _readable_arguments(text)}
             closed = _closed_record(agent, scope, call, "succeeded", output=(note + text).encode())
-            answered = replace(call, answer=note + text)
+            answered = replace(
+                call, answer=note + kept, on_record=None if on_record is None else note + on_record
+            )
         else:
             error = {"code": kept.code, "message": note + kept.message}
             body = {"state": "error", "error": error}

@@ -36,6 +36,7 @@ class ToolResult:
     tool_use_id: str
     content: str
     is_error: bool = False
+    on_record: str | None = None  # what is kept of it, if the content must not be in records and events
 
 
 Block = Text | Thinking | ToolUse | ToolResult

@@ -11,6 +11,9 @@ over the list of this run's earlier results, in the order of the calls: `{"$resu
 the first one. A JSON result is used as JSON, other results as text, and a failed one is null. If `prompt` is
 an object, it is replaced and then serialized, so that the script of a sub-agent can be written inline.
 
+The value that `resolveRef` read is not in the last turn, which is part of the journal: its result there is what
+is on record of it. Expressions see the value.
+
 The provider keeps no state: it reads from the messages after the prompt which calls were made.
 """
 
@@ -236,7 +239,8 @@ def _value(result: ToolResult) -> Any:
 
 def _entry(step: ScriptStep, result: ToolResult) -> dict[str, Any]:
     tool = step.tool.encode("utf-8", "replace").decode()
-    return {"tool": tool, "error" if result.is_error else "result": _parse_or_text(result.content)}
+    kept = result.content if result.on_record is None else result.on_record
+    return {"tool": tool, "error" if result.is_error else "result": _parse_or_text(kept)}
 
 
 def _parse_or_text(content: str) -> Any:

@@ -261,6 +261,10 @@ class ReferenceService:
             )  # a sweeper that was at it is done now, and the next one sees the pins
         await store.unpin(tx, plan_id, handles)
 
+    async def pin_for_query(self, tx: Tx, kind: str, id: str, query_id: str) -> None:
+        """Pin a value that a model has read while its query lives: a run that starts again reads it again."""
+        await store.pin(tx, [(kind, id)], query_id, None)
+
     async def hold(self, tx: Tx, plan_id: str, *, until_over: bool) -> None:
         """Pin the references of a plan whatever their TTL, from the moment its gate opens until the plan is
         over or can no longer begin. A draft without an open gate, also one whose approval went to a

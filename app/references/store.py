@@ -9,8 +9,12 @@ from app.base.postgres.database import Database, Tx
 
 Use = Literal["create", "resolve", "hydrate"]
 
+# A pin of a query ends with the query, whoever ends it and however: nothing has to remove it.
 PINNED = """EXISTS (SELECT FROM reference_pins p WHERE p.tenant_id = $1 AND p.kind = r.kind AND p.id = r.id
-                     AND (p.until IS NULL OR p.until > now()))"""
+                     AND (p.until IS NULL OR p.until > now())
+                     AND (p.holder_id NOT LIKE 'qry_%' OR EXISTS (
+                          SELECT FROM queries q WHERE q.tenant_id = $1 AND q.id = p.holder_id
+                             AND q.status IN ('queued', 'running', 'waiting'))))"""
 THERE = (
     f"(r.value IS NOT NULL AND NOT r.deleted AND (r.expires_at IS NULL OR r.expires_at > now() OR {PINNED}))"
 )
@@ -40,18 +44,18 @@ VALUE = "SELECT value FROM reference_values WHERE tenant_id = $1 AND kind = $2 A
 # Values are stored out of line and uncompressed, so that a piece costs no more than itself.
 PIECE = "SELECT substring(value FROM $4 FOR $5) FROM reference_values WHERE tenant_id = $1 AND kind = $2 AND id = $3"
 PIN = f"""
-INSERT INTO reference_pins AS p (tenant_id, kind, id, plan_id, until)
+INSERT INTO reference_pins AS p (tenant_id, kind, id, holder_id, until)
 SELECT $1, r.kind, r.id, $4, now() + make_interval(secs => $5::float8 / 1000)
   FROM unnest($2::text[], $3::text[]) AS n(kind, id)
   JOIN reference_values r ON r.tenant_id = $1 AND r.kind = n.kind AND r.id = n.id AND {THERE}
-ON CONFLICT (tenant_id, kind, id, plan_id) DO UPDATE SET until = EXCLUDED.until
+ON CONFLICT (tenant_id, kind, id, holder_id) DO UPDATE SET until = EXCLUDED.until
 """
 # All but these.
 UNPIN = """
-DELETE FROM reference_pins WHERE tenant_id = $1 AND plan_id = $2
+DELETE FROM reference_pins WHERE tenant_id = $1 AND holder_id = $2
    AND (kind, id) NOT IN (SELECT * FROM unnest($3::text[], $4::text[]))
 """
-REPIN = "UPDATE reference_pins SET until = now() + make_interval(secs => $3::float8 / 1000) WHERE tenant_id = $1 AND plan_id = $2"
+REPIN = "UPDATE reference_pins SET until = now() + make_interval(secs => $3::float8 / 1000) WHERE tenant_id = $1 AND holder_id = $2"
 LIST = f"""
 SELECT kind, id, glimpse, size_bytes, created_at, expires_at, work_id FROM reference_values r
  WHERE r.tenant_id = $1 AND {THERE} AND ($2::timestamptz IS NULL OR (created_at, kind, id) < ($2, $3, $4))

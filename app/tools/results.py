@@ -13,6 +13,8 @@ class Answer:
     value: Any
     artifacts: tuple[dict[str, Any], ...] = ()  # of an agent that was called: what it published, in short
     text: bytes | None = None  # the value as JSON, where it is large and at hand
+    record: dict[str, Any] | None = None
+    """What is kept of the answer in the work record and in events, if the value itself must not be there."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,7 @@ BEGIN
     FOR v_step IN SELECT * FROM (VALUES
         -- The table that knows the thread, its id, and the tables whose rows hold that id, with the column.
         (1, 'queries', 'id', 'query_id', ARRAY['events', 'call_variables', 'outgoing_calls', 'source_statements']),
-        (2, 'plans', 'id', 'plan_id', ARRAY['plan_actions', 'plan_transitions', 'plan_revisions', 'reference_pins']),
+        (2, 'plans', 'id', 'plan_id', ARRAY['plan_actions', 'plan_transitions', 'plan_revisions']),
         (3, 'documents', 'owner_id', 'owner_id', ARRAY['document_writes'])
     ) AS steps (n, owner, id, key, held) ORDER BY n LOOP
         LOOP
@@ -37,6 +37,9 @@ BEGIN
             FOREACH v_table IN ARRAY v_step.held LOOP
                 v_left := purge_rows(v_table, v_step.key, v_ids, v_left);
             END LOOP;
+            IF v_step.owner IN ('queries', 'plans') THEN
+                v_left := purge_rows('reference_pins', 'holder_id', v_ids, v_left);
+            END IF;
             v_left := purge_rows(v_step.owner, v_step.id, v_ids, v_left);
         END LOOP;
     END LOOP;

@@ -1,4 +1,4 @@
--- Remove expired values that no plan pins, at most p_limit of them. Return how many were removed.
+-- Remove expired values that nothing pins, at most p_limit of them. Return how many were removed.
 CREATE OR REPLACE FUNCTION sweep_references(p_limit int) RETURNS int
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = public, pg_temp AS $$
 DECLARE n int;
@@ -7,7 +7,10 @@ BEGIN
         SELECT v.tenant_id, v.kind, v.id FROM reference_values v
          WHERE v.value IS NOT NULL AND v.expires_at <= now()
            AND NOT EXISTS (SELECT FROM reference_pins p WHERE p.tenant_id = v.tenant_id AND p.kind = v.kind AND p.id = v.id
-                            AND (p.until IS NULL OR p.until > now()))
+                            AND (p.until IS NULL OR p.until > now())
+                            AND (p.holder_id NOT LIKE 'qry_%' OR EXISTS (
+                                 SELECT FROM queries q WHERE q.tenant_id = p.tenant_id AND q.id = p.holder_id
+                                    AND q.status IN ('queued', 'running', 'waiting'))))
          LIMIT p_limit FOR UPDATE SKIP LOCKED);
     GET DIAGNOSTICS n = ROW_COUNT;
     RETURN n;

@@ -23,12 +23,12 @@ CREATE TABLE reference_pins (
     tenant_id text COLLATE "C" NOT NULL,
     kind text NOT NULL,
     id text COLLATE "C" NOT NULL,
-    plan_id text COLLATE "C" NOT NULL,
-    until timestamptz,                      -- NULL: until the plan is over
-    PRIMARY KEY (tenant_id, kind, id, plan_id),
+    holder_id text COLLATE "C" NOT NULL,    -- a plan, or a query whose model has read the value
+    until timestamptz,                      -- NULL: until the plan or the query is over
+    PRIMARY KEY (tenant_id, kind, id, holder_id),
     FOREIGN KEY (tenant_id, kind, id) REFERENCES reference_values
 );
-CREATE INDEX reference_pins_of_plan ON reference_pins (tenant_id, plan_id);
+CREATE INDEX reference_pins_of_holder ON reference_pins (tenant_id, holder_id);
 
 -- What units of work did with references: the count of bytes that stayed out of prompts is read from here.
 CREATE TABLE reference_uses (

@@ -385,11 +385,11 @@ async def test_an_agent_resolves_glimpses_and_reads_parts(api: Caller, owner: An
     whole, glimpse, cut, part, wrong, gone, nothing = (
         r.get("result", r.get("error")) for r in output_of(query)
     )
-    assert whole == ["1A", "2B"]
+    assert whole == {**ask(small), "glimpse": small["glimpse"], "sizeBytes": 11, "shownBytes": 11}
     assert (glimpse["id"], glimpse["glimpse"]) == (small["id"], small["glimpse"])
     assert (cut["id"], cut["sizeBytes"]) == (large["id"], large["sizeBytes"])
     assert "`path`" in cut["note"]
-    assert part == 100
+    assert (part["path"], part["shownBytes"]) == ("length(@)", 3)
     assert "not a JMESPath expression" in wrong
     assert "has expired" in gone
     assert "There is no reference" in nothing

@@ -84,7 +84,7 @@ _ID: Final = text("The id of the reference, as its handle says.")
 
 _RESOLVE_REF: Final = BuiltinTool(
     "resolveRef",
-    "Fetches the full value behind a reference {kind, id}. Use it only when the full value is needed: a "
+    "Fetches the full value behind a reference {kind, id}: returns {value, glimpse}. Use it only when the full value is needed: a "
     "glimpse that you already have is often enough, and references that a plan's actions name are hydrated "
     "when the plan is dispatched, so never resolve those. For a value that is too large you get its glimpse "
     "and size: read a part of it with path.",
