@@ -49,6 +49,7 @@ class AgentOptions(TypedDict, total=False):
             `{"kind": "dynamic", "value": <predicate id>}`; `"default"` is not set.
         tool_approvals: Rules for single tools, by name; they win over everything else.
         output_schema: What its final answer must match.
+        tools_table: Whether its prompt gets a table of the tools that it can call; unset, it does.
 
     Example:
         >>> options = AgentOptions(max_turns=5, approval={"tools": "always"})
@@ -65,6 +66,7 @@ class AgentOptions(TypedDict, total=False):
     approval: Policies
     tool_approvals: Mapping[str, Rule] | None
     output_schema: Any
+    tools_table: bool | None
 
 
 Model = str | Mapping[str, Any] | ModelSpec
@@ -176,6 +178,7 @@ def _define(
     approval: Policies = "default",
     tool_approvals: Mapping[str, Rule] | None = None,
     output_schema: Any = None,
+    tools_table: bool | None = None,
 ) -> DefinedAgent:
     who = f"agent {name!r}"
     given = parse_list(who, "tools", tools)
@@ -195,6 +198,7 @@ def _define(
         "references": parse_list(who, "references", references, ReferenceSpec),
         "stateful": stateful,
         "max_turns": max_turns,
+        "tools_table": tools_table,
         "approval_policies": parse_policies(who, approval),
         "tool_approval_policies": tool_approvals,
     }

@@ -23,7 +23,7 @@ _CHANNEL: Final = _text(
 
 ARTIFACT_PUBLISH: Final = BuiltinTool(
     "artifact_publish",
-    "Publishes a file or a directory of the workspace: says that this output matters to others. What is "
+    "Publishes a file. Publishing a file or a directory of the workspace says that it matters to others. What is "
     "published stays readable as it is now, also after the file changes. Returns the record with its id; pass "
     "the id on, not the content.",
     tool_input(
@@ -46,7 +46,7 @@ ARTIFACT_PUBLISH: Final = BuiltinTool(
 
 ARTIFACT_GET: Final = BuiltinTool(
     "artifact_get",
-    "Returns the record of an artifact, or null if there is none. Its content is read with `read` and the "
+    "Reads an artifact. Returns its record, or null if there is none. Its content is read with `read` and the "
     "record's path; targetChanged says that the file is another one by now.",
     tool_input(("id",), id=_ID),
     "artifacts",
@@ -54,7 +54,7 @@ ARTIFACT_GET: Final = BuiltinTool(
 
 ARTIFACT_LIST: Final = BuiltinTool(
     "artifact_list",
-    "Lists the artifacts of this thread, newest first; those that were replaced or withdrawn are left out unless "
+    "Lists artifacts. Returns those of this thread, newest first; those that were replaced or withdrawn are left out unless "
     "status asks for them.",
     tool_input(
         (),

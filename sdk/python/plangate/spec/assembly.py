@@ -25,7 +25,7 @@ from plangate.spec.models import (
     to_wire,
 )
 from plangate.spec.problems import Problem, SpecInvalid, ancestors
-from plangate.spec.prompts import augment_prompt_tools, render_layers
+from plangate.spec.prompts import augment_prompt_tools, first_sentence, render_layers
 from plangate.spec.tool_plans import tool_plan
 from plangate.spec.toolkits import granted_builtins
 
@@ -228,17 +228,20 @@ def _overrides(spec: RuntimeSpec) -> ApprovalOverrides | None:
 
 
 def _with_tool_table(spec: RuntimeSpec, agent: AgentSpec, declared: Mapping[str, ToolSpec]) -> AgentSpec:
-    """Return the agent with a prompt that lists the tools that it can call, each with the rule in force."""
+    """Return the agent with a prompt that lists the tools that it can call, each with the rule in force. The definitions
+    of the tools carry the rest of their descriptions."""
+    if not agent.tools_table:
+        return agent
     rows = [
         {
             "name": name,
-            "description": declared[name].description,
+            "description": first_sentence(declared[name].description),
             "approval": declared_tool_rule(spec, agent.name, declared[name]).rule.kind,
         }
         for name in agent.tools
     ]
     for tool in granted_builtins(spec, agent):
-        row = {"name": tool.name, "description": tool.description}
+        row = {"name": tool.name, "description": first_sentence(tool.description)}
         rule = tool_rule(spec, agent.name, tool.name)
         if rule.origin != "default":
             row["approval"] = rule.rule.kind

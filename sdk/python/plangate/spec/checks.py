@@ -38,7 +38,9 @@ def check_agents(draft: Draft) -> Iterator[Problem]:
 def check_tool_tables(draft: Draft) -> Iterator[Problem]:
     """Bound the tool tables: each prompt repeats the tools' descriptions, so a small spec could make large prompts."""
     rows = {tool.value.name: len(tool.value.name) + len(tool.value.description) for tool in draft.tools}
-    size = sum(rows.get(name, 0) for agent in draft.agents for name in agent.value.tools)
+    size = sum(
+        rows.get(name, 0) for agent in draft.agents if agent.value.tools_table for name in agent.value.tools
+    )
     if size > MAX_TABLES_CHARS:
         yield Problem(
             draft.at("agents"),

@@ -25,7 +25,7 @@ _FOLDER: Final = _path("A directory; leave it out for the whole workspace.")
 
 READ: Final = BuiltinTool(
     "read",
-    "Reads a text file of the workspace, which all agents of this thread share. Long lines and long files are "
+    "Reads a file. It must be a text file of the workspace, which all agents of this thread share. Long lines and long files are "
     "cut with a marker that says how to go on.",
     tool_input(
         ("path",),
@@ -38,10 +38,10 @@ READ: Final = BuiltinTool(
 
 WRITE: Final = BuiltinTool(
     "write",
-    "Writes a file of the workspace, in the place of what it held. Give its text as content, or name an artifact "
-    "or a reference whose bytes it gets: that is how binary files are written. Write under tasks/<your task's "
-    "id>/, so that agents that work at the same time do not collide. Writing a file tells nobody: publish it as "
-    "an artifact when it matters to others.",
+    "Writes a file. It is a file of the workspace, and the content replaces what it held. Give its text as "
+    "content, or name an artifact or a reference whose bytes it gets: that is how binary files are written. Write "
+    "under tasks/<your task's id>/, so that agents that work at the same time do not collide. Writing a file tells "
+    "nobody: publish it as an artifact when it matters to others.",
     tool_input(
         ("path",),
         path=_FILE,
@@ -63,7 +63,7 @@ WRITE: Final = BuiltinTool(
 
 EDIT: Final = BuiltinTool(
     "edit",
-    "Replaces a text in a file of the workspace. The old text must occur exactly once, spaces and line breaks "
+    "Edits a file. Replaces a text in a file of the workspace. The old text must occur exactly once, spaces and line breaks "
     "included: give enough of what stands around it.",
     tool_input(
         ("path", "old", "new"),

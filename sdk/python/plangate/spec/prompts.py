@@ -264,6 +264,22 @@ _BEFORE_TOOLS: Final = frozenset(f"# {layer.heading}" for layer in _LAYERS[:_TOO
 _AFTER_TOOLS: Final = frozenset(f"# {layer.heading}" for layer in _LAYERS[_TOOLS + 1 :])
 
 
+_END_OF_SENTENCE: Final = re.compile(r"[.!?]+[\"'”’)\]]*(?=\s|$)|[。！？]")
+_ABBREVIATIONS: Final = frozenset({"e.g", "i.e", "etc", "vs", "cf", "approx", "incl"})
+
+
+def first_sentence(text: str) -> str:
+    """Return the first sentence of a text, or its first paragraph if no sentence ends in it."""
+    paragraph = re.split(r"\n\s*\n", text.strip(), maxsplit=1)[0]
+    for end in _END_OF_SENTENCE.finditer(paragraph):
+        before = paragraph[: end.start()].rsplit(maxsplit=1)
+        word = before[-1].lower().lstrip("([\"'") if before else ""
+        rest = paragraph[end.end() :].lstrip()
+        if word not in _ABBREVIATIONS and not rest[:1].islower():
+            return paragraph[: end.end()]
+    return paragraph
+
+
 # The tool table. Rows are kept as escaped cells under the tool's name.
 
 Rows: TypeAlias = dict[str, tuple[str, str, str]]

@@ -15,7 +15,7 @@ from plangate.spec.builtin import BuiltinTool, text, tool_input
 from plangate.spec.catalog_toolkit import CATALOG, EXECUTE_QUERY
 from plangate.spec.file_toolkits import EDIT, READ, WORKSPACE, WRITE
 from plangate.spec.memory_toolkit import MEMORY
-from plangate.spec.models import AgentSpec, PlanSpec, RuntimeSpec, ToolkitSpec
+from plangate.spec.models import PLAN_ROLES, AgentSpec, PlanSpec, RuntimeSpec, ToolkitSpec
 from plangate.spec.plan_schemas import discriminator, move_references, variants
 from plangate.spec.variable_schemas import has_variables, planner_parameters
 
@@ -39,7 +39,7 @@ _CALL_AGENT: Final = BuiltinTool(
 
 _STORE_PLAN: Final = BuiltinTool(
     "storePlan",
-    "Checks a plan and stores it as a draft. Nothing is carried out. Storing a draft under its planId again "
+    "Stores a draft plan. The plan is checked, and nothing is carried out. Storing a draft under its planId again "
     "makes its next revision; a plan that was approved cannot be stored over. Returns the plan's id.",
     tool_input(
         ("specName", "body"),
@@ -58,7 +58,7 @@ _STORE_PLAN: Final = BuiltinTool(
 
 _GET_PLAN: Final = BuiltinTool(
     "getPlan",
-    "Reads a stored plan: its body, revision and status, and the feedback if it was rejected.",
+    "Reads a plan. Returns its body, revision and status, and the feedback if it was rejected.",
     tool_input(("planId",), planId=_PLAN_ID),
     "plans",
 )
@@ -145,13 +145,13 @@ ROLE_TOOLS: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
 
 
 TEAM_TOOLS: Final = tuple(tool.name for tool in (*SHARED_ARTIFACT_TOOLS, READ, WRITE, EDIT))
-"""What every agent of a runtime with a coordinator has without asking: agents hand over to each other by artifacts."""
+"""What every agent of a team has without asking: agents hand over to each other by artifacts."""
 
 
 def builtin_tools(spec: RuntimeSpec, agent: AgentSpec) -> tuple[BuiltinTool, ...]:
     """Return the builtin tools that `agent` can call, with schemas narrowed to what it may pass.
 
-    It has those of its role, those of a team where there is a coordinator, and those of the toolkits it names,
+    It has those of its role, those of a team if it works in one, and those of the toolkits it names,
     narrowed by `config.tools` of the agent's entry and of the runtime's entry for the toolkit. `call_agent` needs
     routes; the storing and executing of plans belong to planners and executors alone.
     """
@@ -162,7 +162,7 @@ def granted_builtins(spec: RuntimeSpec, agent: AgentSpec) -> tuple[BuiltinTool, 
     """Return the same tools with the schemas that all agents share."""
     held = {name for toolkit in agent.toolkits for name in _grants(toolkit.id, agent)}
     held.update(ROLE_TOOLS[agent.role])
-    if any(other.role == "coordinator" for other in spec.agents):
+    if has_team(spec):
         held.update(TEAM_TOOLS)
     return tuple(
         tool
@@ -172,6 +172,14 @@ def granted_builtins(spec: RuntimeSpec, agent: AgentSpec) -> tuple[BuiltinTool, 
         and (tool.name != _CALL_AGENT.name or agent.routes)
         and not _is_excluded(tool.name, toolkit, (*spec.toolkits, *agent.toolkits))
     )
+
+
+def has_team(spec: RuntimeSpec) -> bool:
+    """Return whether agents of the runtime hand files over to each other: there is a coordinator, and more beside it than
+    one planner or executor, which hands over nothing but its plan."""
+    roles = [agent.role for agent in spec.agents]
+    has_plan_only = len(roles) == 2 and any(role in PLAN_ROLES for role in roles)
+    return "coordinator" in roles and not has_plan_only
 
 
 def _grants(toolkit: str, agent: AgentSpec) -> tuple[str, ...]:

@@ -81,6 +81,7 @@ class AgentSpec(SpecModel):
         plan: What a planner makes and an executor executes; unset, the only plan of the runtime.
         output_schema: What its final answer must match.
         prompt: A text, or layers.
+        tools_table: Whether its prompt gets a table of the tools that it can call.
         references: Kinds of reference that it works with.
         approval_policies: Its own rules for the two channels.
         tool_approval_policies: Rules for single tools.
@@ -114,6 +115,7 @@ class AgentSpec(SpecModel):
     plan: PlanOrName | None = None
     output_schema: JsonSchema | None = None
     prompt: Annotated[TextOrLayers | None, BeforeValidator(_prompt)] = None
+    tools_table: Flag = True
     references: Annotated[tuple[ReferenceSpec, ...], at_most(MAX_ITEMS)] = ()
     approval_policies: ApprovalPolicies | None = None
     tool_approval_policies: Annotated[dict[Key, Rule], at_most(MAX_TOOLS)] = Field(default_factory=dict)
