@@ -50,7 +50,7 @@ $(TEST_STAMP): $(STAMP)
 	@$(BIN)/python -m tests.support.programs
 	@touch $@
 
-demo: setup  ## Run an example: EXAMPLE=flight_recovery, pricing or handover (ARGS: --yes approves without asking, --graph)
+demo: setup  ## Run an example: EXAMPLE=flight_recovery, pricing, handover or questions (ARGS: --yes approves without asking, --graph)
 	@$(BIN)/python -m examples.$(EXAMPLE) $(ARGS)
 
 test: setup-test  ## Run every test but the long ones, in parallel (with ARGS: pytest with these)

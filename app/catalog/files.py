@@ -56,6 +56,12 @@ def file_format(path: str) -> FileFormat | None:
     return next((kind for suffix, kind in _FORMATS.items() if name.endswith(suffix)), None)
 
 
+def source_kind(paths: Sequence[str]) -> Literal["duckdb", "sqlite"]:
+    """Return the kind of source that reads these paths: `sqlite` for one SQLite file."""
+    formats = [file_format(path) for path in paths]
+    return "sqlite" if formats == ["sqlite"] else "duckdb"
+
+
 def table_name(path: str) -> str:
     """Return the name of a file without its suffixes, as an identifier."""
     stem = os.path.basename(path)
@@ -77,6 +83,10 @@ def resolve_files(kind: str, paths: Sequence[str], declared: Iterable[str]) -> l
     found: dict[str, DataFile] = {}
     for index, path in enumerate(paths):
         real = _allowed(path, roots, index)
+        if not os.path.exists(real):
+            raise Invalid(
+                f"The path {path} does not exist.", [FieldError(f"/options/paths/{index}", "does not exist")]
+            )
         candidates = sorted(os.scandir(real), key=lambda e: e.name) if os.path.isdir(real) else [Path(real)]
         count = len(found)
         for entry in candidates:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import asdict, dataclass, field, replace
 from datetime import datetime
 from typing import Any, Final, Literal
@@ -14,6 +15,7 @@ from app.base.errors import Conflict, Invalid, NotFound
 SourceKind = Literal["postgres", "duckdb", "sqlite"]
 FILE_KINDS: Final = frozenset({"duckdb", "sqlite"})
 
+SOURCE_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,62}")
 MIB: Final = 1024 * 1024
 MAX_TIMEOUT_MS: Final = 300_000
 MAX_ROWS: Final = 1_000_000
@@ -56,7 +58,8 @@ class Source:
     """A database, or a set of files, that agents may read.
 
     `secret` names the secret that holds the URL; `paths` are those of files. `sensitive` are patterns for the
-    names of sensitive columns in place of the service's own; None means these. `immutable`: the operator
+    names of sensitive columns in place of the service's own; None means these. `null_values` are texts that
+    mean null in CSV files, besides an empty one. `immutable`: the operator
     declares that the file does not change.
     """
 
@@ -66,6 +69,7 @@ class Source:
     schemas: tuple[str, ...] = ()
     paths: tuple[str, ...] = ()
     sensitive: tuple[str, ...] | None = None
+    null_values: tuple[str, ...] = ()
     immutable: bool = False
     declared: bool = False
     limits: SourceLimits = field(default_factory=SourceLimits)
@@ -84,6 +88,7 @@ class Source:
                 "schemas": self.schemas,
                 "paths": self.paths,
                 "sensitive": self.sensitive,
+                "nullValues": self.null_values,
                 "immutable": self.immutable,
                 "limits": asdict(self.limits),
             }
@@ -100,6 +105,7 @@ class Source:
             tuple(settings["schemas"]),
             tuple(settings["paths"]),
             None if sensitive is None else tuple(sensitive),
+            tuple(settings["nullValues"]),
             settings["immutable"],
             row["declared"],
             SourceLimits(**settings["limits"]),
@@ -122,6 +128,8 @@ class Source:
             options["paths"] = list(self.paths)
         if self.sensitive is not None:
             options["sensitive"] = list(self.sensitive)
+        if self.null_values:
+            options["nullValues"] = list(self.null_values)
         if self.immutable:
             options["immutable"] = True
         return {

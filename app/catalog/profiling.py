@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field
+from datetime import date, datetime, time
+from decimal import Decimal
 from typing import Any, Final
 
-from app.catalog.results import shorten, to_json
+from app.catalog.results import to_json
 from app.catalog.sensitive import look_personal
 
 SAMPLE_ROWS: Final = 10_000
@@ -67,14 +69,25 @@ def profile_column(name: str, cells: Sequence[Any], *, sensitive: bool, is_key: 
         found.findings.append("null_in_key")
     if sensitive:
         return found
-    if present and all(not isinstance(v, bool | bytes | dict | list | tuple) for v in present):
-        try:
-            found.min, found.max = (shorten(to_json(edge(present)), MAX_VALUE_CHARS) for edge in (min, max))
-        except TypeError:  # values of several types
-            found.min = found.max = None
+    found.min, found.max = _range(present)
     if counts is not None and 1 <= len(counts) <= MAX_VALUES and len(cells) > len(counts):
         listed = sorted(counts.items(), key=lambda item: (-item[1], str(item[0])))
         values = [(to_json(value), round(count / len(cells), 4)) for value, count in listed]
         if all(isinstance(v, str | int | bool) and len(str(v)) <= MAX_VALUE_CHARS for v, _ in values):
             found.values = values
     return found
+
+
+def _range(present: Sequence[Any]) -> tuple[Any, Any]:
+    """Return the smallest and the largest of numbers or times. Texts have no range: it would show two of them."""
+    ranged = [
+        value
+        for value in present
+        if isinstance(value, int | float | Decimal | date | datetime | time) and not isinstance(value, bool)
+    ]
+    if not ranged or len(ranged) < len(present):
+        return None, None
+    try:
+        return to_json(min(ranged)), to_json(max(ranged))
+    except TypeError:  # values of several types
+        return None, None

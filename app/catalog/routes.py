@@ -9,6 +9,7 @@ from fastapi import APIRouter, Path, Query, Request, Response
 from app.base.postgres.database import Tx
 from app.catalog import catalog, store, views
 from app.catalog.entries import MAX_ID_CHARS, EntryKind
+from app.catalog.models import SOURCE_NAME
 from app.catalog.schemas import EntryBody, PutSource, WriteEntries
 from app.catalog.service import SourceService, check_kind
 from app.tenancy.http import (
@@ -26,7 +27,7 @@ from app.tenancy.models import Caller
 
 router = APIRouter(route_class=GatedRoute, tags=["data"])
 
-SourceName = Annotated[str, Path(pattern=r"^[A-Za-z0-9][A-Za-z0-9_-]{0,62}$")]
+SourceName = Annotated[str, Path(pattern=f"^{SOURCE_NAME.pattern}$")]
 Sources = Annotated[SourceService, service("sources")]
 
 

@@ -46,12 +46,13 @@ class LimitsBody(Body):
 
 class SourceOptions(Body):
     """`paths` of files, absolute; a directory stands for the files in it. `sensitive`: patterns with * for the names of
-    sensitive columns, in place of the service's own."""
+    sensitive columns, in place of the service's own. `nullValues`: texts that mean null in CSV files, besides an empty one."""
 
     paths: Annotated[list[PathText], at_most(100)] | None = None
     limits: LimitsBody | None = None
     """Limits of each statement."""
     sensitive: Annotated[list[Pattern], at_most(200)] | None = None
+    null_values: Annotated[list[Annotated[str, Field(max_length=100)]], at_most(20)] | None = None
 
 
 class PutSource(Body):
@@ -74,6 +75,7 @@ class PutSource(Body):
             tuple(self.schemas or ()),
             tuple(options.paths or ()),
             None if options.sensitive is None else tuple(options.sensitive),
+            tuple(options.null_values or ()),
         ).with_limits(limits)
 
 

@@ -11,7 +11,7 @@ from typing import Any, Final
 import orjson
 
 from app.base.egress import EgressPolicy, EgressRefused, requests_of
-from app.base.errors import TooLarge
+from app.base.errors import Invalid, TooLarge
 from app.base.json.process_pool import JsonProcess, JsonProcessPool
 from app.base.postgres.database import Database
 from app.base.shares import TenantShares
@@ -155,10 +155,13 @@ class SourceSessions:
             files = await asyncio.to_thread(resolve_files, source.kind, source.paths, declared)
         except SourcePathNotAllowed as error:
             raise StatementProblem("source_path_not_allowed", error.detail) from error
+        except Invalid as error:
+            raise StatementProblem("source_unavailable", error.detail) from error
         except (OSError, ValueError) as error:
             raise StatementProblem("source_unavailable", f"The files cannot be read: {error}.") from error
         return {
             "files": [[file.path, file.name, file.format] for file in files],
+            "nullValues": list(source.null_values),
             "immutable": source.immutable and source.declared,
             "memoryMb": MEMORY_MB,
         }

@@ -80,7 +80,7 @@ class SourceWorker:
         else:
             from app.catalog.engines.duckdb import DuckDbEngine  # noqa: PLC0415
 
-            self._engine = DuckDbEngine(files, head["memoryMb"])
+            self._engine = DuckDbEngine(files, head["memoryMb"], head["nullValues"])
         return {}, b""
 
     def _query(self, head: Mapping[str, Any]) -> Answer:

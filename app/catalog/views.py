@@ -39,6 +39,7 @@ class SourceOptionsView(View):
     """Limits of each statement."""
     paths: list[str] | None = None
     sensitive: list[str] | None = None
+    null_values: list[str] | None = None
     immutable: Literal[True] | None = None
     """Whether the file is read as one that never changes."""
 

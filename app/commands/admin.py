@@ -19,13 +19,15 @@ from app.api.serving import check_master_key
 from app.artifacts.verify import export_heads, heads, problems, read_exported_heads
 from app.assembly import Services, assemble, find_site
 from app.base import embedded_postgres
-from app.base.errors import NotFound, Unauthenticated
+from app.base.errors import Invalid, NotFound, Unauthenticated
 from app.base.ids import is_id
 from app.base.postgres.database import TENANT_ID
 from app.base.responses import to_wire
+from app.catalog.files import resolve_files, source_kind
+from app.catalog.models import SOURCE_NAME, Source
 from app.settings import Settings
 from app.tenancy import store as tenancy_store
-from app.tenancy.models import Caller
+from app.tenancy.models import LOCAL_TENANT, Caller
 from app.tenancy.store import SET_TENANT
 from app.tenancy.views import KeyView
 
@@ -173,3 +175,35 @@ async def revoke_key(settings: Settings, tenant: str, key_id: str) -> None:
         async with services.db.transaction(tenant) as tx:
             if not is_id("key_", key_id) or not await tenancy_store.revoke_key(tx, key_id):
                 raise NotFound(f"There is no key {key_id!r} of the tenant {tenant!r}.")
+
+
+async def add_source(settings: Settings, tenant: str, name: str, paths: list[str], immutable: bool) -> int:
+    """Declare a source of files, and return how many files it reads. It replaces a source of this name.
+
+    Raise Invalid for a name or paths that cannot be used, and NotFound for an unknown tenant.
+    """
+    if not SOURCE_NAME.fullmatch(name):
+        raise Invalid(
+            f"{name!r} is not the name of a source: use 1 to 63 letters, digits, '_' or '-', beginning with a letter or "
+            "digit."
+        )
+    kind = source_kind(paths)
+    files = resolve_files(kind, paths, paths)
+    async with open_services(settings) as services:
+        if tenant == LOCAL_TENANT and settings.database_url is None:
+            async with services.db.transaction(tenant) as tx:  # as its first request would
+                await services.tenancy.create_tenant(tx, tenant, {})
+        await _require_tenant(services, tenant)
+        async with services.db.transaction(tenant) as tx:
+            source = Source(name, kind, paths=tuple(paths), immutable=immutable, declared=True)
+            await services.sources.put(tx, source)
+    return len(files)
+
+
+async def remove_source(settings: Settings, tenant: str, name: str) -> None:
+    """Delete a source, also one that `add_source` declared. Raise NotFound."""
+    require_database(settings)
+    async with open_services(settings) as services:
+        await _require_tenant(services, tenant)
+        async with services.db.transaction(tenant) as tx:
+            await services.sources.remove(tx, name)

@@ -21,7 +21,7 @@ from app.backup.errors import BackupError
 from app.base.embedded_postgres.faults import EmbeddedPostgresError
 from app.base.errors import Invalid, PlangateError
 from app.base.lazy_import import lazy_module
-from app.tenancy.models import DEFAULT_LIMITS
+from app.tenancy.models import DEFAULT_LIMITS, LOCAL_TENANT
 
 if TYPE_CHECKING:
     from app import settings as configuration
@@ -44,6 +44,8 @@ tenants = typer.Typer(no_args_is_help=True, help="Tenants.")
 keys = typer.Typer(no_args_is_help=True, help="API keys of tenants, in the database itself.")
 commands.add_typer(tenants, name="tenants")
 commands.add_typer(keys, name="keys")
+sources = typer.Typer(no_args_is_help=True, help="Data sources of tenants that read files.")
+commands.add_typer(sources, name="sources")
 
 
 def print_versions(wanted: bool) -> None:
@@ -248,6 +250,36 @@ def verify(
         typer.echo(
             f"Where they end is in {export}. Keep it where those who can write to the database cannot."
         )
+
+
+@sources.command("add")
+def add_source(
+    name: str,
+    files: Annotated[
+        Path, typer.Option(metavar="PATH...", help="Files, and directories that stand for the files in them.")
+    ],
+    more: Annotated[list[Path] | None, typer.Argument(metavar="PATH", hidden=True)] = None,
+    tenant: Annotated[str, typer.Option(help="Whose agents may read them.")] = LOCAL_TENANT,
+    immutable: Annotated[
+        bool, typer.Option("--immutable", help="A SQLite file that does not change while it is read.")
+    ] = False,
+    data_dir: DataDir = None,
+) -> None:
+    """Declare a source that reads these files; its kind is that of the files."""
+    paths = [str(path.expanduser().absolute()) for path in (files, *(more or ()))]
+    made = asyncio.run(admin.add_source(settings(data_dir=data_dir), tenant, name, paths, immutable))
+    typer.echo(f"The source {name} of the tenant {tenant} reads {made} file{'' if made == 1 else 's'}.")
+
+
+@sources.command("remove")
+def remove_source(
+    name: str,
+    tenant: Annotated[str, typer.Option(help="Whose source it is.")] = LOCAL_TENANT,
+    data_dir: DataDir = None,
+) -> None:
+    """Delete a source, and what its profiles found."""
+    asyncio.run(admin.remove_source(settings(data_dir=data_dir), tenant, name))
+    typer.echo(f"The source {name} of the tenant {tenant} is deleted.")
 
 
 @commands.command()

@@ -106,9 +106,12 @@ async def test_a_small_result_is_complete_and_a_large_one_is_a_reference(data: W
 async def test_a_result_is_read_in_parts(data: World, tmp_path: Path) -> None:
     await orders(data.api, tmp_path)
     (large,) = await ask(data.api, query("orders", "SELECT id FROM orders ORDER BY id"))
-    read = {"kind": "QueryResult", "id": large["id"], "path": "rows[998:]"}
-    (part,) = await ask(data.api, ("resolveRef", read))
-    assert part == [[998], [999]]
+    part = {"kind": "QueryResult", "id": large["id"], "path": "rows[998:]", "_outputPath": "†state.last"}
+    agent = specs.agent(toolkits=["references", "variables"])
+    await data.api.register(specs.spec(agent, interpreter="scripted"))
+    done = await data.api.run(specs.script(("resolveRef", part)))
+    state = await data.api.read(f"/threads/{done['threadId']}/state")
+    assert state["document"] == {"last": [[998], [999]]}
 
 
 async def test_the_work_record_has_the_statement(data: World, tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -26,6 +27,8 @@ PATIENCE_S = 100
 PAGES = [page for page in pages() if page.examples]
 PARTS = [block for page in pages() for block in page.of("part")]
 PLANGATE = Path(sys.executable).parent
+SOURCES = Path(tempfile.gettempdir()).resolve() / f"plangate-guides-{os.getpid()}"
+"""The files of data sources. The page on data makes the directory."""
 
 
 @pytest.fixture(scope="module")
@@ -34,9 +37,14 @@ def service() -> Iterator[Service]:
     with folder() as at:
         installed = at / "operator"
         install(Page(FOLDER / "tools.md"), installed)
-        settings = {"PLANGATE_ALLOW_HOSTS": "127.0.0.1", "PYTHONPATH": str(installed)}
+        settings = {
+            "PLANGATE_ALLOW_HOSTS": "127.0.0.1",
+            "PLANGATE_SOURCE_PATHS": str(SOURCES),
+            "PYTHONPATH": str(installed),
+        }
         with serving(at, settings) as running:
             yield running
+    shutil.rmtree(SOURCES, ignore_errors=True)
 
 
 def install(page: Page, into: Path) -> None:
@@ -105,7 +113,12 @@ def run(page: Page, at: Path, environment: Mapping[str, str]) -> list[str]:
 @pytest.mark.skipif(not shutil.which("curl"), reason="the commands of the guides need curl")
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_a_page_prints_what_it_says(page: Page, service: Service, tmp_path: Path) -> None:
-    ran = run(page, tmp_path, reader(PLANGATE_URL=service.url, PLANGATE_API_KEY=service.key))
+    settings = {
+        "PLANGATE_URL": service.url,
+        "PLANGATE_API_KEY": service.key,
+        "PLANGATE_SOURCE_PATHS": str(SOURCES),
+    }
+    ran = run(page, tmp_path, reader(**settings))
     assert ran == [block.place for block in page.blocks if block.role in ("program", "commands")]
 
 

@@ -28,8 +28,10 @@ class DuckDbEngine:
 
     dialect: Dialect = "duckdb"
 
-    def __init__(self, files: Sequence[DataFile], memory_mb: int) -> None:
-        """Open the files. Raise StatementProblem if one of them cannot be read."""
+    def __init__(self, files: Sequence[DataFile], memory_mb: int, null_values: Sequence[str] = ()) -> None:
+        """Open the files. `null_values` mean null in CSV files, besides an empty text. Raise StatementProblem if a
+        file cannot be read."""
+        self._null_values = ", ".join(_literal(text) for text in ("", *null_values))
         self._database = duckdb.connect(
             ":memory:",
             config={
@@ -48,6 +50,7 @@ class DuckDbEngine:
         except duckdb.Error as error:
             raise StatementProblem("source_unavailable", f"A file cannot be read: {_first(error)}") from error
         allowed = ", ".join(_literal(file.path) for file in files if file.format != "duckdb")
+        self._database.execute("SET TimeZone = 'UTC'")
         self._database.execute(f"SET allowed_paths = [{allowed}]")
         self._database.execute("SET enable_external_access = false")
         self._database.execute("SET lock_configuration = true")
@@ -62,7 +65,8 @@ class DuckDbEngine:
                 self._database.execute(f"USE {name}")
         else:
             reader = _READERS[file.format]
-            self._database.execute(f"CREATE VIEW {name} AS SELECT * FROM {reader}({path})")  # noqa: S608
+            how = f", nullstr = [{self._null_values}]" if file.format == "csv" else ""
+            self._database.execute(f"CREATE VIEW {name} AS SELECT * FROM {reader}({path}{how})")  # noqa: S608
 
     def run(self, sql: str, params: Sequence[Any], receive: Receive) -> None:
         try:
@@ -180,4 +184,4 @@ def _first(error: duckdb.Error) -> str:
     """Return the message without the echo of the statement, in one line."""
     text = str(error).partition("\n\nLINE ")[0].strip()
     _, _, rest = text.partition("Error: ")
-    return " ".join((rest or text).split())[:500]
+    return " ".join((rest or text).partition(" Traceback")[0].split())[:500]

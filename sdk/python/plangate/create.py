@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any, Literal
 from urllib.parse import urlsplit
 
@@ -18,6 +19,7 @@ from plangate.authoring.predicates import (
 )
 from plangate.authoring.runtimes import DefinedRuntime, define_tenant, local_tools, tool_predicates
 from plangate.context import check_services
+from plangate.data_environment import parse_data_environment
 from plangate.events import EVENT_TYPES
 from plangate.runtime import Runtime
 from plangate.session import EventHook, PreparedRuntime, RegisteredName
@@ -40,6 +42,7 @@ def create_runtime(
     testing: Mapping[str, str] | None = None,
     interpreter: Literal["scripted", "mock", "noop"] | None = None,
     serve: bool = True,
+    data_environment: Mapping[str, Any] | None = None,
 ) -> Runtime:
     """Prepare a runtime. The first call that is awaited registers the spec; `async with` closes the runtime, too.
 
@@ -68,6 +71,9 @@ def create_runtime(
         testing: `{"mock_response": text}`: every agent answers this text, without a model.
         interpreter: Runs every agent without a model.
         serve: False starts queries and serves nothing: other processes run the tools, predicates and dispatcher.
+        data_environment: `{"sources": {name: ...}, "entries": [...]}`: data sources and entries of the catalog, which
+            are declared when the runtime is opened, by the requests `PUT /sources/{name}` and
+            `POST /catalog/entries`. They need a key with `sources:admin` and `data:write`.
 
     Raises:
         TypeError: for an argument of the wrong kind.
@@ -97,6 +103,7 @@ def create_runtime(
         _workspace(workspace),
         serve=serve,
     )
+    prepared = replace(prepared, data=parse_data_environment(data_environment))
     return Runtime(prepared, address, key, check_services(services), _hooks(event_hooks), serve=serve)
 
 

@@ -7,7 +7,7 @@ from typing import Any, Final
 from plangate.authoring.arguments import describe_type
 from plangate.client import path
 from plangate.context import to_jsonable
-from plangate.memory import MemoryMethods
+from plangate.data import DataMethods
 from plangate.spec.base import did_you_mean
 from plangate.spec.models import PlanSpec
 from plangate.thread_ids import thread_fields
@@ -15,7 +15,7 @@ from plangate.thread_ids import thread_fields
 MERMAID: Final = "text/vnd.mermaid"
 
 
-class PlanMethods(MemoryMethods):
+class PlanMethods(DataMethods):
     """The verbs of plans, but for `execute_plan`, which starts a query."""
 
     async def store_plan(

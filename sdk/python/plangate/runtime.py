@@ -1,5 +1,5 @@
 """The runtime: queries, references and artifacts. Its bases are `ApprovalMethods`, `ThreadMethods`,
-`MemoryMethods` and `PlanMethods`."""
+`MemoryMethods`, `DataMethods` and `PlanMethods`."""
 
 from __future__ import annotations
 
@@ -144,6 +144,28 @@ class Runtime(PlanMethods):
         """
         asked = {**_check_mappings({"inputs": inputs}), **thread_fields(thread_id)}
         return self._follow(Journal(asked, path("plans", plan_id, "execute")), self._opened)
+
+    def profile_source(self, name: str) -> QueryEvents:
+        """Read structure and statistics of a source into the catalog, and return the events of the profile, until the
+        terminal `finish` or `error`. Leaving the loop does not end the profile.
+
+        It needs a key with `sources:admin`.
+
+        Args:
+            name: The name of the source.
+
+        Raises:
+            NotFound: on reading, if there is no such source.
+            Conflict: on reading, if the source is being profiled.
+            ServiceUnavailable: on reading, if the service has not answered for five minutes.
+
+        Example:
+            >>> async def profile(runtime):
+            ...     async for event in runtime.profile_source("shop"):
+            ...         if event["type"] == "tool-progress":
+            ...             print(event["label"], event["phaseIndex"], event["totalPhases"])
+        """
+        return self._follow(Journal(execute=path("sources", name, "profile")), self._opened)
 
     def _start(
         self,

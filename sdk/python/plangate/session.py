@@ -17,6 +17,7 @@ from plangate.authoring.predicates import PredicateFunction
 from plangate.authoring.tools import DefinedTool
 from plangate.client import OpeningClient, ServiceClient, path
 from plangate.context import ReferenceCalls
+from plangate.data_environment import DataEnvironment
 from plangate.errors import NotFound, PlangateError
 from plangate.handlers import local_handlers
 from plangate.local_calls import LocalCalls
@@ -53,6 +54,7 @@ class PreparedRuntime:
     dispatcher: ActionDispatcher | None
     dispatchers: Mapping[str, ActionDispatcher]
     workspace: DirectoryWorkspace | None = None
+    data: DataEnvironment | None = None
 
 
 class RuntimeSession:
@@ -141,6 +143,8 @@ class RuntimeSession:
             client = await self._connect(held, use)
             record = await self._find_record(client)
             self._signing_secret = record.pop("signingSecret", None) or self._signing_secret
+            if isinstance(self._prepared, PreparedRuntime) and self._prepared.data is not None:
+                await self._prepared.data.declare(client)
             if self._serve and isinstance(self._prepared, PreparedRuntime):
                 calls = await self._serve_calls(held, client, record, self._prepared)
             self._connection, self._record = client, record

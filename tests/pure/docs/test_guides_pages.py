@@ -45,6 +45,7 @@ GUIDES = (
     "runtime",
     "agents",
     "prompts",
+    "data",
     "tools",
     "plans",
     "approvals",

@@ -1,0 +1,29 @@
+"""What a program asks about the data sources of its tenant."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from plangate.client import path
+from plangate.memory import MemoryMethods
+
+
+class DataMethods(MemoryMethods):
+    """The verbs of data sources, but for `profile_source`, which starts a query."""
+
+    async def get_source(self, name: str) -> dict[str, Any]:
+        """Return a source of the tenant, with the state of its profile.
+
+        Args:
+            name: The name of the source.
+
+        Raises:
+            NotFound: if there is no such source; the message has the nearest names.
+            ServiceUnavailable: if the service does not answer.
+
+        Example:
+            >>> async def tables(runtime):
+            ...     return (await runtime.get_source("shop"))["profile"]["found"]["tables"]
+        """
+        found: dict[str, Any] = await self._client.request("GET", path("sources", name))
+        return found
