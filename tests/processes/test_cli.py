@@ -261,7 +261,7 @@ def test_work_says_what_was_done_what_it_produced_and_what_it_cost(
     ]
     assert all("succeeded" in line for line in done)
     assert re.fullmatch(
-        r"  plan Routing \(pln_\w{26}\): executed: Booked\.", said[said.index("produced:") + 1]
+        r"  plan Routing \(pln_\w{26}\): Done and dusted: Booked\.", said[said.index("produced:") + 1]
     )
     assert said[said.index("cost:") + 1].strip().startswith("$0.00; 7 model calls, ")
     assert len(said) < 39
