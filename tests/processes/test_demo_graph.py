@@ -497,8 +497,9 @@ def test_a_host_stores_and_executes_it_with_curl(lab: GraphLab, first: Done, row
             serving_it.send_signal(signal.SIGINT)
     assert done.returncode == 0, done.stdout + done.stderr
     assert serving_it.returncode == 0
-    summaries = [expected(rows, DAY)[1], expected(late("2013-09-02", 300), "2013-09-02")[1]]
     assert [line for line in done.stdout.splitlines() if line.startswith("{'day'")] == [
-        str({"day": DAY, "limit_minutes": LIMIT}),
-        *map(str, summaries),
+        str(INPUTS),
+        str(expected(rows, DAY)[1]),
+        str({"day": "2013-09-02", "limit_minutes": 300}),
+        str(expected(late("2013-09-02", 300), "2013-09-02")[1]),
     ]
