@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import secrets
 from collections.abc import AsyncIterator, Callable
 from typing import Any
 
@@ -11,7 +12,7 @@ import pytest
 import app.agents.memory as memory_module
 import app.agents.runner as runner_module
 import app.queries.service as service_module
-from app.base.ids import new_id
+from app.base.ids import min_id, new_id
 from app.engine import store
 from app.llm.messages import Text, ToolUse, TurnDone, Usage
 from app.llm.provider import ContextOverflow
@@ -317,10 +318,13 @@ async def test_the_order_is_that_of_the_thread_whatever_the_clocks_of_processes_
     """The second query is accepted and run by a process whose clock is in the year 1970."""
     await stateful(api, LARGE)
     model = listens(plangate)
+
+    def id_of_1970(prefix: str) -> str:
+        return min_id(prefix, 1_000)[:-12] + secrets.token_hex(6)
+
     for n in range(3):
         for module in (runner_module, service_module):
-            late = 1_000 if n == 1 else None
-            monkeypatch.setattr(module, "new_id", lambda prefix, ms=late: new_id(prefix, ms))
+            monkeypatch.setattr(module, "new_id", id_of_1970 if n == 1 else new_id)
         query = await api.run(prompt(n), threadKey="t")
     assert model.heard == [said(0), said(0, 1), said(0, 1, 2)]
     messages = (await api.read(f"/threads/{query['threadId']}/messages"))["items"]
