@@ -57,9 +57,7 @@ async def put_source(
     await sources.check(caller.tenant, source)
     async with begin(request, caller) as op:
         stored, created = await sources.put(op.tx, source)
-        return await op.respond(
-            stored.wire(), 201 if created else 200, f"/sources/{name}" if created else None
-        )
+        return await op.respond(stored.wire(), 201 if created else 200, f"/sources/{name}")
 
 
 @router.get("/sources", summary="List sources by name", response_model=views.SourcePage)
