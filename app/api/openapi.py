@@ -122,6 +122,9 @@ MORE_PROBLEMS: dict[str, tuple[int, ...]] = {
     "publishArtifact": (404,),  # thread, path, work
     "startSession": (401, 403, 422, 429, 503),
     "endSession": (409,),  # a key and no session
+    "putSource": (409,),  # the operator declared it
+    "deleteSource": (409,),
+    "putCatalogEntry": (409,),  # the entry has another kind
     "checkReadiness": (422, 503),
 }
 

@@ -897,6 +897,9 @@ NEEDED: dict[str, Any] = {
     "channel": "design",
     "path": "a",
     "agents": SPEC["agents"],
+    "over": ["art_00000000000000000000000000"],
+    "reason": "x",
+    "entries": [{"id": "knowledge:x", "kind": "knowledge", "name": "x"}],
 }
 
 
