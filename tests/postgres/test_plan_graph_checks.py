@@ -105,16 +105,16 @@ UNWRITTEN = "and no action writes it"
             [make(1, "†input.n")],
             (
                 "/0",
-                '_outputPath: "†input.n" cannot be written, †input is read-only. Write to †state or to a data object of '
-                "the query, such as †results.",
+                '_outputPath: "†input.n" cannot be written, †input is read-only. Write to †state, to †memory or to a '
+                "data object of the query, such as †results.",
             ),
         ),
         (
             [make(1, "†ref.Seats.x")],
             (
                 "/0",
-                '_outputPath: "†ref.Seats.x" cannot be written, †ref is read-only. Write to †state or to a data object '
-                "of the query, such as †results.",
+                '_outputPath: "†ref.Seats.x" cannot be written, †ref is read-only. Write to †state, to †memory or to a '
+                "data object of the query, such as †results.",
             ),
         ),
         ([make(1, "state.a")], ("/0", '_outputPath is "state.a": a variable begins with †.')),

@@ -142,7 +142,7 @@ async def test_what_a_query_brought_to_a_plan_is_not_there_for_a_host(api: Calle
     query = await api.ended((await api.do(f"/plans/{answer['planId']}/execute", {"inputs": {"n": 3}}))["id"])
     assert query["error"]["message"] == (
         'A variable of the plan has no value. /body/actions/0/value/0: "†cart.n" has no value: there is no †cart; known are '
-        "artifact, input, ref, state."
+        "artifact, input, memory, ref, state."
     )
 
 

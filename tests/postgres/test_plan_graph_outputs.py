@@ -6,6 +6,8 @@ from typing import Any
 
 import pytest
 
+from app.base.json.limits import LIMITS
+from app.documents.bodies import Change
 from app.documents.service import DocumentService
 from tests.postgres.test_state import Pen, thread
 from tests.support.client import Caller
@@ -327,7 +329,7 @@ async def test_a_large_result_is_put_into_its_document_while_no_transaction_is_o
         api, *(make(n, f"†state.n{n}") for n in range(3)), make(["†state.n0.0", "†state.n2.0"])
     )
     open_, writes = [], 0
-    write, large = DocumentService.write, DocumentService._after_large
+    write, after = DocumentService.write, DocumentService._after
 
     async def writing(*args: Any, **named: Any) -> Any:
         nonlocal writes
@@ -337,12 +339,13 @@ async def test_a_large_result_is_put_into_its_document_while_no_transaction_is_o
         finally:
             writes -= 1
 
-    async def making(*args: Any) -> bytes:
-        open_.append(writes)
-        return await large(*args)
+    async def making(service: DocumentService, body: bytes, kind: str, change: Change, schema: Any) -> bytes:
+        if len(body) + len(change.value) > LIMITS.process_bytes:
+            open_.append(writes)
+        return await after(service, body, kind, change, schema)
 
     monkeypatch.setattr(DocumentService, "write", writing)
-    monkeypatch.setattr(DocumentService, "_after_large", making)
+    monkeypatch.setattr(DocumentService, "_after", making)
     value = [7, "x" * 1_200_000]
     async with hands(api, answering(_0=did(value), _1=did(value), _2=did(value))) as mine:
         assert (await executed(api, plan))["status"] == "executed"

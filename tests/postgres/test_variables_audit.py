@@ -189,7 +189,9 @@ async def test_a_page_of_the_log_costs_its_own_writes(plangate: World, api: Call
     await owner.execute("ANALYZE document_writes")
     args = ("acme", found, "state", 4000, 51)
     plan = json.loads(await owner.fetchval(f"EXPLAIN (ANALYZE, FORMAT JSON) {store.LOG}", *args))[0]["Plan"]
-    (scan,) = plan["Plans"]
+    deleted, scan = plan["Plans"]  # how far the log was deleted is looked up once
+    assert (deleted["Parent Relationship"], deleted["Relation Name"]) == ("InitPlan", "documents")
+    assert (deleted["Actual Loops"], deleted["Actual Rows"]) == (1, 1)
     assert (scan["Node Type"], scan["Index Name"]) == ("Index Scan", "document_writes_pkey")
     assert (scan["Scan Direction"], scan["Actual Rows"]) == ("Backward", 51)
     assert scan.get("Rows Removed by Filter", 0) == 0
@@ -198,7 +200,7 @@ async def test_a_page_of_the_log_costs_its_own_writes(plangate: World, api: Call
     assert all("value" not in w for w in page["items"])
     kept = json.loads(
         await owner.fetchval(
-            f"EXPLAIN (ANALYZE, FORMAT JSON) {store.CHECKPOINT}", "acme", found, "state", 4000
+            f"EXPLAIN (ANALYZE, FORMAT JSON) {store.CHECKPOINT}", "acme", found, "state", 4000, 0
         )
     )[0]["Plan"]
     (scan,) = kept["Plans"]
@@ -227,6 +229,7 @@ async def test_a_write_tells_which_call_made_it_and_when(api: Caller) -> None:
         "queryId": query["id"],
         "agent": "solo",
         "forkedFrom": None,
+        "principal": None,
     }
     (told,) = await api.events(query["id"], "state-write")
     created = await api.read(f"/queries/{query['id']}")

@@ -50,6 +50,7 @@ def drawing(
         runtime_id="rt_1",
         spec_name="Flow",
         status=status,
+        label=status,
         revision=2,
         copied_from=None,
         query_id=None,

@@ -328,8 +328,8 @@ def test_the_flaws_are_bounded() -> None:
         *(
             (
                 action((), f"†state.ok && †{kind}.a"),
-                f'_outputPath: "†{kind}.a" cannot be written, †{kind} is read-only. Write to †state or to a data object '
-                "of the query, such as †results.",
+                f'_outputPath: "†{kind}.a" cannot be written, †{kind} is read-only. Write to †state, to †memory or to a '
+                "data object of the query, such as †results.",
             )
             for kind in ("input", "ref", "artifact")
         ),

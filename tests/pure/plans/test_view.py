@@ -32,7 +32,7 @@ WRITES: list[tuple[str, Method, Any]] = [
 def row(n: int, path: str, method: Method, value: Any) -> WriteRow:
     at = datetime.now(UTC)
     return WriteRow(
-        "state", n, path, method, 1, None, False, "wrk_1", "qry_1", "a", None, at, orjson.dumps(value)
+        "state", n, path, method, 1, None, False, "wrk_1", "qry_1", "a", None, None, at, orjson.dumps(value)
     )
 
 
