@@ -12,15 +12,14 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final, Literal
+from typing import Final
 
 import sqlglot
 from sqlglot import exp
 from sqlglot.errors import ParseError, SqlglotError
 
+from app.catalog.engines.base import Dialect
 from app.catalog.problems import StatementProblem
-
-Dialect = Literal["postgres", "duckdb", "sqlite"]
 
 MAX_SQL_CHARS: Final = 20_000
 _CHANGES: Final = (

@@ -51,6 +51,14 @@ def artifacts_of(client: httpx.Client, output: str) -> list[Record]:
     return items[::-1]
 
 
+def steps(lineage: list[Record]) -> list[tuple[int, str, set[tuple[str, str]]]]:
+    """Each step of a lineage, nearest first: its depth, its artifact, and the edges that lead to it."""
+    return [
+        (step["depth"], step["artifact"]["id"], {(edge["kind"], edge["via"]) for edge in step["edges"]})
+        for step in lineage
+    ]
+
+
 def content(client: httpx.Client, record: Record) -> str:
     return client.get(f"/artifacts/{record['id']}/content").raise_for_status().text
 
@@ -108,11 +116,21 @@ def test_what_was_published_is_a_chain_from_the_report_to_the_verification(lab: 
     assert (report["channel"], report["producer"]["kind"], report["path"]) == ("analysis", "host", REPORT)
     ids = [a["id"] for a in made]
     assert [a["parentArtifactIds"] for a in made] == [[id] for id in (report["id"], *ids[:-1])]
-    steps = [(step["depth"], step["artifact"]["id"]) for step in up["ancestors"]]
-    assert steps == list(enumerate([*ids[-2::-1], report["id"]], 1))
-    assert [(step["depth"], step["artifact"]["id"]) for step in down["descendants"]] == list(
-        enumerate(ids, 1)
-    )
+    design, rejected, failed, accepted, passed = ids
+    assert steps(up["ancestors"]) == [
+        (1, accepted, {("parent", passed)}),
+        (2, rejected, {("replaces", accepted)}),
+        (2, failed, {("parent", accepted)}),
+        (3, design, {("parent", rejected)}),
+        (4, report["id"], {("parent", design)}),
+    ]
+    assert steps(down["descendants"]) == [
+        (1, design, {("parent", report["id"])}),
+        (2, rejected, {("parent", design)}),
+        (3, failed, {("parent", rejected)}),
+        (3, accepted, {("replaces", rejected)}),
+        (4, passed, {("parent", accepted)}),
+    ]
     assert patches[0] != patches[1] == now  # the first one is still what it was
 
 

@@ -217,7 +217,7 @@ def test_a_plan_that_is_rejected_changes_nothing(other: Shopfront, revised: Done
     before = other.shop(PRODUCTS), other.shop(PROMOTIONS)
     code, output = other.at_terminal("approve", "reject", "not yet")
     assert code == 1, output
-    found("plan +proposed +pln_", output)
+    found("plan +proposed, rejected +pln_", output)
     assert "The plan was rejected, so nothing was carried out." in output
     assert (other.shop(PRODUCTS), other.shop(PROMOTIONS)) == before
 

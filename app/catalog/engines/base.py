@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol
 
-from app.catalog.statements import Dialect
+Dialect = Literal["postgres", "duckdb", "sqlite"]
 
 Rows = Sequence[Sequence[Any]]
 

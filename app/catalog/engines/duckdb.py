@@ -13,10 +13,18 @@ from typing import Any, Final
 
 import duckdb
 
-from app.catalog.engines.base import ColumnInfo, ForeignKey, Receive, Structure, TableInfo, quote, quote_path
+from app.catalog.engines.base import (
+    ColumnInfo,
+    Dialect,
+    ForeignKey,
+    Receive,
+    Structure,
+    TableInfo,
+    quote,
+    quote_path,
+)
 from app.catalog.files import DataFile
 from app.catalog.problems import StatementProblem, nearest_names
-from app.catalog.statements import Dialect
 
 BATCH_ROWS: Final = 2_000
 THREADS: Final = 2

@@ -18,6 +18,7 @@ import orjson
 
 from app.catalog.engines.base import (
     ColumnInfo,
+    Dialect,
     ForeignKey,
     Receive,
     Structure,
@@ -27,7 +28,6 @@ from app.catalog.engines.base import (
     quote_path,
 )
 from app.catalog.problems import StatementProblem, nearest_names
-from app.catalog.statements import Dialect
 
 T = TypeVar("T")
 

@@ -11,6 +11,7 @@ from urllib.parse import quote as percent_encode
 
 from app.catalog.engines.base import (
     ColumnInfo,
+    Dialect,
     ForeignKey,
     Receive,
     Structure,
@@ -20,7 +21,6 @@ from app.catalog.engines.base import (
 )
 from app.catalog.files import DataFile
 from app.catalog.problems import StatementProblem, nearest_names
-from app.catalog.statements import Dialect
 
 BATCH_ROWS: Final = 1_000
 MAX_VALUE_BYTES: Final = 16 * 1024 * 1024

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 import sys
 
 import pytest
@@ -44,3 +45,11 @@ def test_mcp_without_its_package_names_the_extra(monkeypatch: pytest.MonkeyPatch
 def test_an_error_of_our_own_is_not_a_missing_extra() -> None:
     with pytest.raises(ModuleNotFoundError, match=r"app\.base\.absent"):
         import_with_extra("app.base.absent", "mcp")
+
+
+def test_the_service_starts_without_any_extra() -> None:
+    clients = ["anthropic", "openai", "botocore", "mcp"]
+    others = ["obstore", "duckdb", "pytz", "sqlglot", "opentelemetry.sdk"]
+    program = f"import sys; sys.modules.update(dict.fromkeys({clients + others})); import app.api.serving"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
