@@ -76,10 +76,18 @@ async def test_wrong_names_of_data_are_listed_up_to_the_maximum(api: Caller) -> 
 async def test_wrong_inputs_are_listed_up_to_the_maximum(api: Caller) -> None:
     numbers = {"properties": {"n": {"items": {"type": "integer"}}}}
     await api.register(specs.mock(inputSchema=numbers))
-    inputs = {"n": ["x"] * 100_000}
+    inputs = {"n": ["x"] * 1_000}
     problem = refused(await api.post("/queries", {"prompt": "x", "inputs": inputs}), 422, "invalid")
     assert (len(problem["errors"]), problem["hasMoreErrors"]) == (MAX_LISTED_ERRORS, True)
     assert problem["errors"][0]["pointer"] == "/inputs/n/0"
+
+
+async def test_of_large_inputs_only_the_first_error_is_listed(api: Caller) -> None:
+    numbers = {"properties": {"n": {"items": {"type": "integer"}}}}
+    await api.register(specs.mock(inputSchema=numbers))
+    inputs = {"n": [0] * 50_000 + ["x"] * 50_000}
+    problem = refused(await api.post("/queries", {"prompt": "x", "inputs": inputs}), 422, "invalid")
+    assert [error["pointer"] for error in problem["errors"]] == ["/inputs/n/50000"]
 
 
 async def test_long_names_do_not_make_long_answers(api: Caller) -> None:

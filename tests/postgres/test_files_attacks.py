@@ -264,7 +264,8 @@ async def test_a_parameter_that_there_is_not_is_refused(plangate: World, api: Ca
         assert body["errors"] == [
             {
                 "pointer": f"query:{name}",
-                "message": "unknown parameter; expected one of: kind, parent, replaces, summary, tag, threadId, title, workId",
+                "message": "unknown parameter; expected one of: actionIndex, kind, parent, replaces, summary, tag, "
+                "threadId, title, workId",
             }
         ]
     assert await plangate.value("SELECT count(*) FROM workspace_versions") == 1

@@ -157,6 +157,7 @@ async def test_a_row_says_all_that_there_is_to_say(api: Caller) -> None:
         "id": row["id"],
         "kind": "tool",
         "target": "pay",
+        "label": None,
         "digest": row["digest"],
         "originalArgs": None,
         "glimpses": {"args": {"n": 7}},

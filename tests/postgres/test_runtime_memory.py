@@ -22,6 +22,7 @@ from tests.postgres.test_state import ref
 from tests.support import specs
 from tests.support.client import Caller, output_of, refused
 from tests.support.graphs import count, executed, flowing, hands, make, stored
+from tests.support.json_processes import note_functions
 from tests.support.world import World
 
 AT = "/memory/default/acme"
@@ -198,14 +199,16 @@ async def test_a_large_memory_is_recalled_as_a_reference(api: Caller) -> None:
 async def test_large_memories_are_read_and_written_in_another_process(
     plangate: World, api: Caller, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for module in ("app.documents.service", "app.variables.service"):
-        monkeypatch.setattr(f"{module}.LIMITS", JsonLimits(process_bytes=500))
+    for module in ("app.documents.service", "app.base.json.offload"):
+        monkeypatch.setattr(f"{module}.LIMITS", JsonLimits(inline_bytes=100, process_bytes=500))
+    ran = note_functions(monkeypatch)
     await api.register(specs.scripted(agents=[FRIEND]))
     await api.do(AT, {"path": "†memory.big", "value": "x" * 1000})
     calls = (("remember", {"path": "n", "value": 1}), ("recall", {"path": "n"}))
     query = await api.run(specs.script(*calls))
     assert output_of(query)[1]["result"] == 1
     assert '- big: a string, "xxx' in await notes(plangate, query["id"])
+    assert {"apply_change", "fill_record", "memory_section"} <= set(ran)
 
 
 # -- HTTP ----------------------------------------------------------------------------------------------------

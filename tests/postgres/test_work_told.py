@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from app.base.ids import new_id
+from app.base.ids import min_id
 from app.engine.work_data import work_data
 from app.journal.models import Work
 from app.llm.messages import ModelRequest, TurnDone, Usage
@@ -78,12 +78,12 @@ def test_how_long_work_took_counts_from_its_beginning() -> None:
         return time.time_ns() // 1_000_000
 
     before = now_ms()
-    work = Work(new_id("wrk_", before - 5000), "wrk_0", "agent", "solo", "solo", "running")
+    work = Work(min_id("wrk_", before - 5000), "wrk_0", "agent", "solo", "solo", "running")
     assert "durationMs" not in work_data(work)
     took = work_data(replace(work, status="failed"))["durationMs"]
     assert isinstance(took, int)
     assert 5000 <= took <= 5000 + now_ms() - before
-    assert work_data(replace(work, id=new_id("wrk_", before + 60_000), status="failed"))["durationMs"] == 0
+    assert work_data(replace(work, id=min_id("wrk_", before + 60_000), status="failed"))["durationMs"] == 0
 
 
 async def test_what_a_run_and_the_query_used_is_told(plangate: World, api: Caller) -> None:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import os
+import random
 import shutil
 import stat
 import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -140,6 +142,7 @@ def test_a_link_that_is_planted_meanwhile_leads_nowhere(workspace: DirectoryWork
                 shutil.rmtree(root / "inside", ignore_errors=True)
                 with contextlib.suppress(OSError):
                     os.rename(root / "aside", root / "inside")
+            time.sleep(random.random() / 5_000)  # so that the threads do not fall into step
 
     thread = threading.Thread(target=swap)
     thread.start()
