@@ -15,6 +15,7 @@ WORK_LIFE = Lifecycle[WorkStatus](
         "unknown": ("running",),
         "succeeded": (),
         "failed": (),
-        "cancelled": (),
+        # The record of an action is closed with its query. What became of the action may be found out later.
+        "cancelled": ("succeeded", "failed", "unknown"),
     },
 )

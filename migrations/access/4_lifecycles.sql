@@ -67,5 +67,8 @@ WHEN (OLD.status <> NEW.status AND OLD.status || ' ' || NEW.status <> ALL (ARRAY
     'waiting failed',
     'waiting cancelled',
     'waiting unknown',
-    'unknown running']))
+    'unknown running',
+    'cancelled succeeded',
+    'cancelled failed',
+    'cancelled unknown']))
 EXECUTE FUNCTION reject_transition('work record');

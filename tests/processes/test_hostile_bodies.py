@@ -181,6 +181,11 @@ class World:
             "work_id": claimed["workId"],
             "index": "0",
             "name": "hostile",
+            "runtime": "default",
+            "resource": TENANT,
+            "id": "knowledge:hostile",
+            "artifact_id": "art_00000000000000000000000000",
+            "path": "hostile",
         }
         self.samples = {
             **SPEC,
