@@ -14,8 +14,8 @@ WORK_LIFE = Lifecycle[WorkStatus](
         # A person may have an action with an unknown outcome sent again.
         "unknown": ("running",),
         "succeeded": (),
-        "failed": (),
         # The record of an action is closed with its query. What became of the action may be found out later.
+        "failed": ("succeeded", "unknown"),
         "cancelled": ("succeeded", "failed", "unknown"),
     },
 )

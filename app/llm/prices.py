@@ -40,6 +40,11 @@ def _table() -> tuple[ModuleType, str]:
     return genai_prices, version("genai-prices")
 
 
+def preload(provider: str) -> None:
+    """Load the prices of a vendor, a quarter of a second of work, so that no event loop has to at the first call."""
+    _found(provider, "", Usage())
+
+
 def price(provider: str, model: str, usage: Usage) -> Cost | None:
     """Return the price of one call, or None if the table does not know the model. `provider` is a kind."""
     now = datetime.now(UTC)

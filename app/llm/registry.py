@@ -14,6 +14,7 @@ from plangate.spec.vendors import MODEL_FREE_FIELDS, PROVIDER_FIELDS, VENDORS
 from app.base.extras import MissingExtra, import_with_extra
 from app.llm.mock import MockProvider
 from app.llm.noop import NoopProvider
+from app.llm.prices import preload
 from app.llm.provider import Provider, ProviderNotBuilt
 from app.llm.scripted import ScriptedProvider
 
@@ -63,6 +64,7 @@ def build_provider(
         module = import_with_extra(f"app.llm.{kind}", kind)
     except MissingExtra as error:
         raise ProviderNotBuilt(f"Providers of kind {kind!r} are not available: {error}") from error
+    preload(kind)
     provider: Provider = module.build(
         api_key=api_key,
         base_url=base_url,

@@ -68,6 +68,8 @@ WHEN (OLD.status <> NEW.status AND OLD.status || ' ' || NEW.status <> ALL (ARRAY
     'waiting cancelled',
     'waiting unknown',
     'unknown running',
+    'failed succeeded',
+    'failed unknown',
     'cancelled succeeded',
     'cancelled failed',
     'cancelled unknown']))
