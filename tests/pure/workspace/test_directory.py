@@ -148,7 +148,7 @@ def test_a_link_that_is_planted_meanwhile_leads_nowhere(workspace: DirectoryWork
     thread.start()
     seen = set()
     try:
-        for _ in range(2000):
+        for _ in range(8000):
             try:
                 seen.add(workspace.call("read", {"path": "inside/file"}))
                 workspace.call("write", {"path": "inside/file", "data": b"fine"})
