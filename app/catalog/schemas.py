@@ -53,6 +53,7 @@ class SourceOptions(Body):
     """Limits of each statement."""
     sensitive: Annotated[list[Pattern], at_most(200)] | None = None
     null_values: Annotated[list[Annotated[str, Field(max_length=100)]], at_most(20)] | None = None
+    """Texts that mean null in CSV files, besides an empty one."""
 
 
 class PutSource(Body):

@@ -40,6 +40,7 @@ class SourceOptionsView(View):
     paths: list[str] | None = None
     sensitive: list[str] | None = None
     null_values: list[str] | None = None
+    """Texts that mean null in CSV files, besides an empty one."""
     immutable: Literal[True] | None = None
     """Whether the file is read as one that never changes."""
 
