@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from typing import Any, Final
 
 from plangate.client import ServiceClient, path
@@ -30,7 +31,7 @@ def document_path(kind: str, place: str) -> VariablePath:
         raise ValueError(f"{place!r} is not a path: {error}") from None
 
 
-class DocumentCalls:
+class DocumentCalls(ABC):
     """Reading and writing a document. `work_id` is the call that does it."""
 
     kind: str
@@ -40,9 +41,9 @@ class DocumentCalls:
         self._work_id = work_id
         self._keys = IdempotencyKeys(work_id)
 
+    @abstractmethod
     async def _where(self) -> str:
         """Return the address of the document."""
-        raise NotImplementedError
 
     async def get(self, place: str | None, default: Any) -> Any:
         inside = () if place is None else document_path(self.kind, place).path
