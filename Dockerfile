@@ -3,11 +3,13 @@ FROM python:3.11-slim AS build
 WORKDIR /build
 COPY requirements-build.lock ./
 RUN pip install --no-cache-dir --disable-pip-version-check --require-hashes -r requirements-build.lock
-COPY pyproject.toml README.md LICENSE ./
+COPY pyproject.toml hatch_build.py README.md LICENSE ./
 COPY sdk/python sdk/python
 COPY app app
 COPY migrations migrations
 COPY docs docs
+COPY docsite docsite
+COPY openapi openapi
 RUN pip wheel --no-cache-dir --disable-pip-version-check --no-deps --no-build-isolation -w /wheels ./sdk/python .
 
 FROM python:3.11-slim

@@ -4,7 +4,7 @@ VENV   ?= .venv
 BIN    := $(VENV)/bin
 EXAMPLE ?= flight_recovery
 STAMP  := $(VENV)/.installed-$(shell cat requirements*.lock pyproject.toml sdk/python/pyproject.toml | cksum | cut -d' ' -f1)
-TEST_STAMP := $(STAMP)-test-$(shell cat tests/support/*.lock tests/processes/*/package-lock.json sdk/typescript/package-lock.json | cksum | cut -d' ' -f1)
+TEST_STAMP := $(STAMP)-test-$(shell cat tests/support/*.lock tests/processes/*/package-lock.json sdk/typescript/package-lock.json console/package-lock.json | cksum | cut -d' ' -f1)
 # uv from PATH, else the locked one inside the virtual environment.
 UV     := $(shell command -v uv || echo $(BIN)/uv)
 UPGRADE ?= --upgrade
@@ -15,7 +15,7 @@ INSTALL := $(UV) pip install --quiet --no-progress --python $(BIN)/python
 # The processes that run tests. Most tests wait now and then, so there may be more of them than processors.
 WORKERS ?= 4
 define run-tests
-$(BIN)/python -m pytest --numprocesses=$(WORKERS) --dist=worksteal --quiet $(2); status=$$?; \
+$(BIN)/python -m pytest --numprocesses=$(WORKERS) --dist=loadfile --no-loadscope-reorder --quiet $(2); status=$$?; \
 	if [ $$status -eq 0 ]; then echo "make $(1): every test passed"; exit 0; fi; \
 	echo "make $(1): FAILED (pytest ended with $$status)"; exit 1
 endef
@@ -23,13 +23,15 @@ endef
 # Compiled modules are kept: every process that a test starts would compile them again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help setup setup-test demo test test-quick test-long check format lines lock openapi bench storm clean
+.PHONY: help setup setup-test console docs demo test test-quick test-long check format lines lock openapi examples bench storm clean
 .DEFAULT_GOAL := help
 
 help:  ## List the commands
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
 
+# A newer checkout has other pages.
 setup: $(STAMP)  ## Make the virtual environment with what `make demo` and `plangate serve` need
+	@$(BIN)/python -m docsite
 
 $(STAMP):
 	@$(PYTHON) -c 'import sys; sys.exit(0 if sys.version_info >= (3, 11) else "Plangate needs Python 3.11 or newer; set PYTHON=/path/to/python3.11")'
@@ -50,7 +52,7 @@ $(TEST_STAMP): $(STAMP)
 	@$(BIN)/python -m tests.support.programs
 	@touch $@
 
-demo: setup  ## Run an example: EXAMPLE=flight_recovery, pricing, handover or questions (ARGS: --yes approves without asking, --graph)
+demo: setup  ## Run an example: EXAMPLE=flight_recovery, pricing, handover or questions (ARGS: --console decides in the browser, --yes without asking, --graph)
 	@$(BIN)/python -m examples.$(EXAMPLE) $(ARGS)
 
 test: setup-test  ## Run every test but the long ones, in parallel (with ARGS: pytest with these)
@@ -72,19 +74,36 @@ check: setup-test  ## Lint, types, floors, generated files
 	@$(BIN)/lint-imports --no-cache
 	@$(BIN)/mypy
 	@$(BIN)/python -m tests.support.typescript
+	@$(BIN)/python -m tests.support.openapi_client
+	@$(BIN)/python -m tests.support.python_client --check
+	@$(BIN)/python -m tests.support.api_compatibility
+	@$(BIN)/python -m tests.support.console
+	@$(BIN)/python -m docsite
 	@$(BIN)/plangate openapi | diff -u openapi/openapi.json - || (echo "openapi/openapi.json is not what the code says: run make openapi"; exit 1)
 
 format: setup-test  ## Format the code
 	@$(BIN)/ruff check --fix-only --quiet .
 	@$(BIN)/ruff format .
 
+console: setup-test  ## Build the console into the service (app/api/pages/static/console)
+	@$(BIN)/python -m tests.support.console --write
+
+docs: setup  ## Build the site of the documentation, with its links checked (ARGS: --serve shows it at http://127.0.0.1:8701)
+	@$(BIN)/python -m docsite $(ARGS)
+
 lines:  ## Count the lines of the service and the library without blanks, comments and docstrings (ARGS: a commit)
 	@$(PYTHON) -m tests.support.code_lines $(ARGS)
 
-openapi: setup-test  ## Write openapi/openapi.json from the code
+openapi: setup-test  ## Write openapi/openapi.json from the code, and the Python client from it
 	@$(BIN)/plangate openapi > openapi/openapi.json.new && mv openapi/openapi.json.new openapi/openapi.json
+	@$(BIN)/python -m tests.support.python_client
 
-lock: setup  ## Resolve the dependencies again into the lock files (UPGRADE= keeps the versions that are locked)
+examples: setup-test  ## Record the examples of the API document from a service, and write the document
+	@$(BIN)/python -m tests.support.api_examples
+	@$(MAKE) --no-print-directory openapi
+
+lock:  ## Resolve the dependencies again into the lock files (UPGRADE= keeps the versions that are locked)
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	@test -x $(UV) || $(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements-installer.lock
 	@$(COMPILE) $(UPGRADE) pyproject.toml --extra all --group dev -o requirements-dev.lock
 	@$(COMPILE) pyproject.toml --extra all -c requirements-dev.lock -o requirements-all.lock

@@ -1,4 +1,4 @@
-"""Settings: read once, from the environment, by whoever starts a process. Nothing below assembly sees them."""
+"""Settings, read once from the environment when a process starts. Nothing below assembly sees them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from plangate.defaults import default_data_dir
 from pydantic import Field, field_validator
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
-from app.base.egress import DNS_LOOKUPS, TENANT_DNS_LOOKUPS, EgressPolicy
+from app.base.egress_policy import DNS_LOOKUPS, TENANT_DNS_LOOKUPS, EgressPolicy
 from app.base.postgres.database import TENANT_ID
 from app.base.public_url import PublicUrl
 
@@ -323,7 +323,7 @@ class Settings(BaseSettings):
         str, Field(pattern="(?i)^(debug|info|warning|error)$", description="debug, info, warning or error.")
     ] = "info"
 
-    def as_given(self) -> dict[str, Any]:
+    def explicit_values(self) -> dict[str, Any]:
         """Return these settings as JSON values from which `Settings.model_validate` makes them again."""
         values = self.model_dump(mode="json")
         fields = type(self).model_fields
@@ -344,7 +344,7 @@ class Settings(BaseSettings):
     @field_validator("allow_hosts")
     @classmethod
     def _allowed(cls, value: list[str]) -> list[str]:
-        EgressPolicy.of(value)
+        EgressPolicy.from_hosts(value)
         return value
 
     @field_validator("trusted_proxies")

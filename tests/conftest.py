@@ -1,23 +1,32 @@
-"""Fixtures of everything that needs a database. Nothing starts before a test asks for it."""
+"""Fixtures of tests that need a database. Nothing starts before a test requests it."""
 
 from __future__ import annotations
 
 import asyncio
+import gc
 import os
 from collections.abc import AsyncIterator, Generator
-from typing import Any
 
 import asyncpg
 import pytest
 import pytest_asyncio
 
-from app.assembly import Services, Site
+from app.assembly import FeatureLimits, Services
+from app.deployment import Deployment
 from tests.support.client import Caller
 from tests.support.cluster import Cluster, superuser_dsn
 from tests.support.open_sockets import OpenSocketCheck
+from tests.support.order import order_tests
+from tests.support.reports import pytest_report_to_serializable  # noqa: F401 - a hook
 from tests.support.world import World, world
 
 OPEN_SOCKETS = pytest.StashKey[OpenSocketCheck]()
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--shuffle", metavar="SEED", help="run the tests in a random order that the seed chooses"
+    )
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -26,31 +35,27 @@ def pytest_configure(config: pytest.Config) -> None:
     config.pluginmanager.register(check)
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Skip the tests that need root for everybody else."""
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """Collect with the garbage collector off, and exempt the collected tests from it: they live to the end. This
+    saves each process that runs tests several seconds."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.enable()
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Put the slow tests first, and skip those that need root for everybody else."""
+    order_tests(items, config.getoption("--shuffle"))
     if os.geteuid() == 0:
         return
     for item in items:
         marker = item.get_closest_marker("root")
         if marker is not None and marker.kwargs.get("required", True):
             item.add_marker(pytest.mark.skip(reason="needs root"))
-
-
-@pytest.hookimpl(wrapper=True)
-def pytest_report_to_serializable() -> Generator[None, Any, Any]:
-    """Escape lone surrogates in a report, such as in a test's log. One of them would end the whole run: pytest-xdist
-    sends reports as UTF-8."""
-    return _encodable((yield))
-
-
-def _encodable(value: Any) -> Any:
-    if isinstance(value, str):
-        return value.encode(errors="backslashreplace").decode()
-    if isinstance(value, dict):
-        return {_encodable(key): _encodable(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return type(value)(map(_encodable, value))
-    return value
 
 
 @pytest_asyncio.fixture(scope="session", loop_scope="session", autouse=True)
@@ -75,31 +80,40 @@ async def cluster() -> AsyncIterator[Cluster]:
 
 
 @pytest_asyncio.fixture
-async def site(cluster: Cluster) -> AsyncIterator[Site]:
+async def site(cluster: Cluster) -> AsyncIterator[Deployment]:
     """A database of the test's own: migrated, with the tenants `acme` and `other` and the operator's key."""
     made = await cluster.create()
     yield made
     await cluster.drop(made)
 
 
+@pytest.fixture
+def limits(request: pytest.FixtureRequest) -> FeatureLimits:
+    """The limits of features: those of `@pytest.mark.limits(feature=...)` in place of the defaults."""
+    marker = request.node.get_closest_marker("limits")
+    return FeatureLimits() if marker is None else FeatureLimits(**marker.kwargs)
+
+
 @pytest_asyncio.fixture
-async def plangate(cluster: Cluster, site: Site) -> AsyncIterator[World]:
+async def plangate(cluster: Cluster, site: Deployment, limits: FeatureLimits) -> AsyncIterator[World]:
     """A running process with API and worker."""
-    async with world(site, cluster.operator_key) as running:
+    async with world(site, cluster.operator_key, limits=limits) as running:
         yield running
 
 
 @pytest_asyncio.fixture
-async def second(cluster: Cluster, site: Site, plangate: World) -> AsyncIterator[World]:
+async def second(
+    cluster: Cluster, site: Deployment, plangate: World, limits: FeatureLimits
+) -> AsyncIterator[World]:
     """Another process on the same database."""
-    async with world(site, cluster.operator_key) as running:
+    async with world(site, cluster.operator_key, limits=limits) as running:
         yield running
 
 
 @pytest_asyncio.fixture
-async def idle(cluster: Cluster, site: Site) -> AsyncIterator[World]:
+async def idle(cluster: Cluster, site: Deployment, limits: FeatureLimits) -> AsyncIterator[World]:
     """A process that accepts queries and works on none."""
-    async with world(site, cluster.operator_key, with_worker=False) as running:
+    async with world(site, cluster.operator_key, with_worker=False, limits=limits) as running:
         yield running
 
 
@@ -115,7 +129,7 @@ def api(plangate: World) -> Caller:
 
 
 @pytest_asyncio.fixture
-async def owner(site: Site) -> AsyncIterator[asyncpg.Connection]:
+async def owner(site: Deployment) -> AsyncIterator[asyncpg.Connection]:
     """The superuser of the cluster: sees and changes everything, for arranging and checking."""
     connection = await asyncpg.connect(superuser_dsn(site))
     yield connection

@@ -1,1 +1,1 @@
-"""The agent loop: model calls, prompts, memory, providers and builtin tools."""
+"""The agent loop: model calls, prompts, memory, providers and built-in tools."""

@@ -1,57 +1,56 @@
 """The loop: a transcript in, the next step out. Pure: no clock, no database, no model.
 
-A transcript is what the work records of one agent's run say. The runner does the steps and decides nothing.
+A transcript is rebuilt from the work records of one agent's run. The runner takes the steps and decides nothing.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from app.calls.models import TurnCall
-from app.llm.messages import Message, StopReason, Text, Thinking, ToolResult, ToolUse, Usage
+from app.llm.messages import Message, StopReason, Text, Thinking, ToolResultPart, ToolUse, Usage
 
 OutputBlock = Text | Thinking | ToolUse
-Objection = Callable[[str], str | None]  # why a final answer does not match the outputSchema
 
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """A model turn that came to its end, and the calls it asked for."""
+    """A completed model turn, and the calls that it requested."""
 
     number: int
     blocks: tuple[OutputBlock, ...]
     stop_reason: StopReason
     calls: tuple[TurnCall, ...] = ()
-    objection: str | None = None  # what was said to its answer, if that was not accepted
+    objection: str | None = None  # to its answer, if that was not accepted
+    is_accepted: bool = False  # its answer matches the outputSchema
 
 
 @dataclass(frozen=True, slots=True)
 class OpenTurn:
-    """A model call that was begun and never closed: a crash or a fault came between. It is repeated."""
+    """A model call that was begun and never closed, because of a crash or a fault. It is repeated."""
 
     work_id: str
     number: int
     attempts: int
-    usage: Usage = field(default_factory=Usage)  # of its attempts so far
-    cost_usd: float | None = None  # of these
+    usage: Usage = field(default_factory=Usage)  # of all attempts so far
+    cost_usd: float | None = None  # of all attempts so far
 
 
 @dataclass(frozen=True, slots=True)
 class Transcript:
-    """One agent's run so far; what it remembers of earlier ones is not its own (context.py)."""
+    """One agent's run so far. What the agent remembers of earlier runs is not part of it (memory.py)."""
 
     prompt: str
     turns: tuple[Turn, ...] = ()
     open_turn: OpenTurn | None = None
-    objection: Objection | None = None
+    has_output_schema: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class CallModel:
-    """Ask the model for turn `number`; `messages` are the run's own. `retry_of` is the open record of an attempt that
-    came to nothing; `objection` is what the messages end with, where the turn before was no answer."""
+    """Request turn `number` from the model. `messages` are the run's own. `retry_of` is the open record of a failed
+    attempt. `objection` is the last message, if the turn before had no valid answer."""
 
     number: int
     messages: tuple[Message, ...]
@@ -61,9 +60,16 @@ class CallModel:
 
 @dataclass(frozen=True, slots=True)
 class RunTools:
-    """Bring these calls to their answers, in parallel."""
+    """Run these calls in parallel."""
 
     calls: tuple[TurnCall, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class CheckAnswer:
+    """Check a final answer against the agent's outputSchema, and record the result with `with_objection`."""
+
+    text: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +84,7 @@ class FailRun:
     message: str
 
 
-Step = CallModel | RunTools | FinishRun | FailRun
+Step = CallModel | RunTools | CheckAnswer | FinishRun | FailRun
 
 
 def next_step(transcript: Transcript, max_turns: int) -> Step:
@@ -91,10 +97,12 @@ def next_step(transcript: Transcript, max_turns: int) -> Step:
         if unanswered:
             return RunTools(unanswered)
         if not last.calls:
-            objection = _objection(transcript, last)
+            objection = last.objection
             if objection is None:
+                is_unchecked = transcript.has_output_schema and not last.is_accepted
+                if is_unchecked and last.stop_reason != "refusal":
+                    return CheckAnswer(_text(last))
                 return _final_step(last)
-            transcript = with_objection(transcript, objection)
     number = len(transcript.turns) + 1
     if number > max_turns:
         return FailRun("max_turns", f"The agent did not finish within its {max_turns} turns.")
@@ -102,24 +110,15 @@ def next_step(transcript: Transcript, max_turns: int) -> Step:
 
 
 def with_objection(transcript: Transcript, objection: str | None) -> Transcript:
-    """With what was said to its last turn."""
-    if objection is None:
-        return transcript
+    """Return the transcript with an objection to the answer in its last turn, or, without one, with the answer
+    accepted."""
     *earlier, last = transcript.turns
-    return replace(transcript, turns=(*earlier, replace(last, objection=objection)))
+    checked = replace(last, objection=objection, is_accepted=objection is None)
+    return replace(transcript, turns=(*earlier, checked))
 
 
 def _text(turn: Turn) -> str:
     return "".join(b.text for b in turn.blocks if isinstance(b, Text))
-
-
-def _objection(transcript: Transcript, turn: Turn) -> str | None:
-    """Why a turn without calls is not the end: its answer does not match the agent's outputSchema."""
-    if turn.objection is not None:  # it is on record
-        return turn.objection
-    if transcript.objection is None or turn.stop_reason == "refusal":
-        return None
-    return transcript.objection(_text(turn))
 
 
 def _final_step(turn: Turn) -> Step:
@@ -138,7 +137,7 @@ def transcript_messages(transcript: Transcript) -> tuple[Message, ...]:
     for turn in transcript.turns:
         out.append(Message("assistant", turn.blocks or (Text("(no output)"),)))
         if turn.calls:
-            answers = (ToolResult(c.use.id, c.answer or "", c.is_error, c.on_record) for c in turn.calls)
+            answers = (ToolResultPart(c.use.id, c.answer or "", c.is_error, c.on_record) for c in turn.calls)
             out.append(Message("user", tuple(answers)))
         elif turn.objection is not None:
             out.append(Message("user", (Text(turn.objection),)))

@@ -1,7 +1,7 @@
-"""One model turn: recorded before it is asked for, streamed, repeated when the vendor fails, recorded when whole.
+"""One model turn: recorded before it is requested, streamed, repeated if the vendor fails, recorded when complete.
 
-A turn that did not come to its end is never acted on: its text was announced with `step-start` and is taken back
-with `step-retry`.
+A turn that did not complete is never acted on: its text was announced with `step-start` and is taken back with
+`step-retry`.
 """
 
 from __future__ import annotations
@@ -15,33 +15,31 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 import orjson
-from plangate.events import (
-    ContextTrimmedEvent,
-    StepRetryEvent,
-    StepStartEvent,
-    ToolInvocationEvent,
-    WorkEndEvent,
-)
 from plangate.spec.models import AgentSpec
 
+from app.agents.limits import AgentLimits
 from app.agents.loop import CallModel, Turn
 from app.agents.prompt_window import PromptContext
-from app.base.egress import requests_of
+from app.base.egress_policy import requests_of
 from app.base.ids import new_id
 from app.base.logs.processors import bind_work_id
 from app.calls.models import TurnCall
 from app.engine.models import usage_from_work
 from app.engine.query_run import QueryRun
 from app.engine.work_data import readable_arguments, work_data
+from app.events import (
+    ContextTrimmedEvent,
+    StepRetryEvent,
+    StepStartEvent,
+    ToolInvocationEvent,
+    WorkEndEvent,
+)
 from app.journal.models import Delta, Entry, Event, Scope, Work, event
 from app.llm.codec import dump_turn
 from app.llm.messages import ModelRequest, TextDelta, ThinkingDelta, ToolDefinition, ToolUse, TurnDone, Usage
 from app.llm.prices import Cost, price, together
 from app.llm.provider import BrokenTurn, ContextOverflow, Provider, ProviderFault
 
-MAX_ATTEMPTS = 6
-BACKOFF_FIRST_S, BACKOFF_MOST_S = 0.5, 30.0
-RETRY_AFTER_MOST_S = 300.0
 MAX_CALLS_A_TURN = 1000
 
 _UNSTORABLE: Final = re.compile("[\\x00\\ud800-\\udfff]")
@@ -49,7 +47,7 @@ _SURROGATE: Final = re.compile("[\\ud800-\\udfff]")
 
 
 class TurnFailed(Exception):
-    """The model cannot be had for this turn. `entry` closes its record and is not written yet."""
+    """The turn failed for good. `entry` closes its record and is not committed yet."""
 
     def __init__(self, fault: ProviderFault, entry: Entry) -> None:
         super().__init__(fault.message)
@@ -59,7 +57,7 @@ class TurnFailed(Exception):
 
 @dataclass(frozen=True, slots=True)
 class ModelCaller:
-    """Who asks: an agent's run and what it may call."""
+    """An agent's run that calls the model, and the tools that it may call."""
 
     agent: AgentSpec
     work_id: str
@@ -68,16 +66,17 @@ class ModelCaller:
     cache_key: str
     tools: tuple[ToolDefinition, ...]
     vendor: str  # the kind of the provider, for its price
-    notes: str = ""  # what this run is told behind its system prompt
+    notes: str = ""  # after the system prompt, for this run
 
 
 async def call_model(
     run: QueryRun,
     provider: Provider,
-    asked: ModelCaller,
+    caller: ModelCaller,
     step: CallModel,
     opening: Entry,
     context: PromptContext,
+    limits: AgentLimits,
 ) -> tuple[Turn, Entry, PromptContext]:
     """Return the finished turn, the entry that closes its record and opens those of its calls, and the
     context for the next turn. The caller commits the entry, alone or with what follows. `opening` is
@@ -89,8 +88,8 @@ async def call_model(
     retry = step.retry_of
     if retry is None:
         context = context.fit(step.messages)
-    work = _open_record(asked, step, context)
-    scope = run.scope(work.id, asked.work_id, asked.agent.name)
+    work = _open_record(caller, step, context)
+    scope = run.scope(work.id, caller.work_id, caller.agent.name)
     started = event(scope, StepStartEvent, turn=step.number)
     if retry:
         started = event(scope, StepRetryEvent, turn=step.number, reason="interrupted")
@@ -101,82 +100,82 @@ async def call_model(
     while True:
         context = context.with_trim_announced()
         try:
-            async with run.asking:
+            async with run.model_slots:
                 with bind_work_id(work.id), requests_of(run.lease.tenant):
-                    done = await _stream(run, provider, _request(asked, step, context), scope, step.number)
-            prompt_bytes = context.given(step.messages).size
-            measured = _with_prompt(asked, work, prompt_bytes, done)
-            turn, entry = _close_turn(run, asked, measured, scope, done)
+                    done = await _stream(run, provider, _request(caller, step, context), scope, step.number)
+            prompt_bytes = context.record(step.messages).size
+            measured = _with_prompt(caller, work, prompt_bytes, done)
+            turn, entry = _close_turn(run, caller, measured, scope, done)
             return turn, entry, context.measured(prompt_bytes, done.usage)
         except ProviderFault as fault:
-            work = _add_usage(asked, work, fault.usage)
+            work = _add_usage(caller, work, fault.usage)
             smaller = context.smaller() if isinstance(fault, ContextOverflow) else None
-            if smaller is None and (not fault.retryable or work.attempts - cuts >= MAX_ATTEMPTS):
+            if smaller is None and (not fault.retryable or work.attempts - cuts >= limits.max_attempts):
                 final = _too_large(fault) if isinstance(fault, ContextOverflow) else fault
                 raise TurnFailed(final, _close_failed(work, scope, final)) from fault
             await run.within_spending(Entry(work=[work]))
             work = replace(work, attempts=work.attempts + 1)
-            told = [event(scope, StepRetryEvent, turn=step.number, reason=f"{fault.code}: {fault.message}")]
+            events = [event(scope, StepRetryEvent, turn=step.number, reason=f"{fault.code}: {fault.message}")]
             if smaller is not None:
                 context, cuts = smaller, cuts + 1
-                work = replace(work, input=_prompt_record(asked, step, context))
-                told += _trim_events(scope, context)
-            await run.commit(Entry(items=[*told], work=[work]))
+                work = replace(work, input=_prompt_record(caller, step, context))
+                events += _trim_events(scope, context)
+            await run.commit(Entry(items=[*events], work=[work]))
             if smaller is None:
-                pause_s = _pause_s(fault, work.attempts - cuts)
+                pause_s = _pause_s(limits, fault, work.attempts - cuts)
                 await run.within_time_after(pause_s)
                 await asyncio.sleep(pause_s)
 
 
-def _open_record(asked: ModelCaller, step: CallModel, context: PromptContext) -> Work:
-    """Return the record of the call, new or continued from failed attempts, with their usage: it is kept
-    even if the query is ended meanwhile."""
+def _open_record(caller: ModelCaller, step: CallModel, context: PromptContext) -> Work:
+    """Return the record of the call, new or continued from failed attempts, with their usage, which counts even if
+    the query ends meanwhile."""
     retry = step.retry_of
     work = Work(
         id=retry.work_id if retry else new_id("wrk_"),
-        parent_id=asked.work_id,
+        parent_id=caller.work_id,
         kind="model_call",
-        name=asked.agent.model.id,
-        agent=asked.agent.name,
+        name=caller.agent.model.id,
+        agent=caller.agent.name,
         status="running",
         position=step.number,
-        provider=asked.vendor,
-        model=asked.agent.model.id,
-        prompt_cache_key=asked.cache_key,
+        provider=caller.vendor,
+        model=caller.agent.model.id,
+        prompt_cache_key=caller.cache_key,
         attempts=retry.attempts + 1 if retry else 1,
-        input=_prompt_record(asked, step, context),
+        input=_prompt_record(caller, step, context),
         cost_usd=retry.cost_usd if retry else None,
     )
     return _with_usage(work, retry.usage) if retry else work
 
 
-def _prompt_record(asked: ModelCaller, step: CallModel, context: PromptContext) -> bytes:
+def _prompt_record(caller: ModelCaller, step: CallModel, context: PromptContext) -> bytes:
     """Return what is recorded about the prompt. The notes of a run are on its first call, for every later
     call."""
-    given = context.given(step.messages, step.objection)
-    return replace(given, notes=asked.notes if step.number == 1 else "").dump()
+    record = context.record(step.messages, step.objection)
+    return replace(record, notes=caller.notes if step.number == 1 else "").dump()
 
 
-def _request(asked: ModelCaller, step: CallModel, context: PromptContext) -> ModelRequest:
-    model = asked.agent.model
+def _request(caller: ModelCaller, step: CallModel, context: PromptContext) -> ModelRequest:
+    model = caller.agent.model
     return ModelRequest(
         model.id,
-        asked.system,
-        asked.tools,
+        caller.system,
+        caller.tools,
         context.prompt(step.messages),
         model.max_output_tokens,
         model.thinking,
         model.extra or {},
-        asked.notes,
+        caller.notes,
     )
 
 
 def _trim_events(scope: Scope, context: PromptContext) -> list[Event]:
-    """Return the event that more turns are dropped than before, if so."""
-    gone = context.left_out
-    if gone.turns <= context.told:
+    """Return the event that more turns were dropped than before, if so."""
+    dropped = context.left_out
+    if dropped.turns <= context.announced:
         return []
-    return [event(scope, ContextTrimmedEvent, data={"turns": gone.turns, "tokens": gone.tokens})]
+    return [event(scope, ContextTrimmedEvent, data={"turns": dropped.turns, "tokens": dropped.tokens})]
 
 
 def _too_large(fault: ProviderFault) -> ProviderFault:
@@ -228,7 +227,7 @@ def storable_call(use: ToolUse, tools: Collection[str]) -> ToolUse:
     return ToolUse(
         _UNSTORABLE.sub("_", use.id),
         name,
-        _SURROGATE.sub(lambda found: f"\\u{ord(found.group()):04x}", use.arguments),
+        _SURROGATE.sub(lambda match: f"\\u{ord(match.group()):04x}", use.arguments),
     )
 
 
@@ -243,11 +242,11 @@ def check_text(*texts: str, usage: Usage | None = None) -> str:
     return text
 
 
-def _pause_s(fault: ProviderFault, attempts: int) -> float:
-    """Exponential with jitter; never earlier than the vendor asked for."""
-    backoff: float = min(BACKOFF_FIRST_S * 2 ** (attempts - 2), BACKOFF_MOST_S)
+def _pause_s(limits: AgentLimits, fault: ProviderFault, attempts: int) -> float:
+    """Return the pause before the next attempt: exponential with jitter, and never shorter than the vendor requested."""
+    backoff: float = min(limits.first_backoff_s * 2 ** (attempts - 2), limits.max_backoff_s)
     jittered = backoff * (0.5 + random.random())  # noqa: S311 - spreads retries, guards nothing
-    return max(jittered, min(fault.retry_after_s or 0, RETRY_AFTER_MOST_S))
+    return max(jittered, min(fault.retry_after_s or 0, limits.max_retry_after_s))
 
 
 def _with_usage(work: Work, usage: Usage) -> Work:
@@ -261,7 +260,7 @@ def _with_usage(work: Work, usage: Usage) -> Work:
     )
 
 
-def _add_usage(asked: ModelCaller, work: Work, usage: Usage, model: str | None = None) -> Work:
+def _add_usage(caller: ModelCaller, work: Work, usage: Usage, model: str | None = None) -> Work:
     """Return the record with the usage and cost of one more attempt. Each attempt is priced alone, because
     a token's price may depend on the length of the prompt.
 
@@ -269,63 +268,63 @@ def _add_usage(asked: ModelCaller, work: Work, usage: Usage, model: str | None =
     """
     before = usage_from_work(work)
     used = _with_usage(work, before + usage)
-    cost = _cost(asked, usage, model)
+    cost = _cost(caller, usage, model)
     if cost is None:
         return used
-    # What had no price before: the vendor says only with an answer which model it is.
-    late = _cost(asked, before, model) if work.cost_usd is None and before != Usage() else None
+    # Earlier attempts had no price: the vendor names its model only with an answer.
+    late = _cost(caller, before, model) if work.cost_usd is None and before != Usage() else None
     before_usd = late.usd if late else work.cost_usd
     return replace(used, cost_usd=together((before_usd or 0.0, cost.usd)), price_date=cost.date)
 
 
-def _with_prompt(asked: ModelCaller, work: Work, prompt_bytes: int, done: TurnDone) -> Work:
-    """Return the record with the size of the prompt that was answered, and what its tokens were and cost: from these,
-    usage estimates what bytes kept out of prompts would have cost."""
+def _with_prompt(caller: ModelCaller, work: Work, prompt_bytes: int, done: TurnDone) -> Work:
+    """Return the record with the size of the prompt that was answered, and the count and cost of its tokens. Usage
+    estimates from these what bytes kept out of prompts would have cost."""
     used = done.usage
     prompt = replace(used, output_tokens=0, reasoning_tokens=0)
     tokens = used.input_tokens + used.cache_read_tokens + used.cache_write_tokens
     if not tokens:
         return work
-    cost = _cost(asked, prompt, done.model)
+    cost = _cost(caller, prompt, done.model)
     return replace(
         work, prompt_bytes=prompt_bytes, prompt_tokens=tokens, prompt_usd=None if cost is None else cost.usd
     )
 
 
-def _cost(asked: ModelCaller, usage: Usage, model: str | None) -> Cost | None:
-    asked_for = asked.agent.model.id
-    return price(asked.vendor, model or asked_for, usage) or price(asked.vendor, asked_for, usage)
+def _cost(caller: ModelCaller, usage: Usage, model: str | None) -> Cost | None:
+    requested = caller.agent.model.id
+    return price(caller.vendor, model or requested, usage) or price(caller.vendor, requested, usage)
 
 
 def _close_turn(
-    run: QueryRun, asked: ModelCaller, work: Work, scope: Scope, done: TurnDone
+    run: QueryRun, caller: ModelCaller, work: Work, scope: Scope, done: TurnDone
 ) -> tuple[Turn, Entry]:
-    spent = _add_usage(asked, work, done.usage, done.model)
+    spent = _add_usage(caller, work, done.usage, done.model)
     work = replace(spent, status="succeeded", output=dump_turn(done.blocks, done.stop_reason))
     entry = Entry(items=[event(scope, WorkEndEvent, data=work_data(work))], work=[work])
     calls: list[TurnCall] = []
     for index, use in enumerate(b for b in done.blocks if isinstance(b, ToolUse)):
         call = Work(
             id=new_id("wrk_"),
-            parent_id=asked.work_id,
+            parent_id=caller.work_id,
             kind="tool_call",
             name=use.name,
-            agent=asked.agent.name,
+            agent=caller.agent.name,
             status="running",
             position=work.position * MAX_CALLS_A_TURN + index,
             tool_invocation_id=use.id,
             input=use.arguments.encode(),
         )
         entry.work.append(call)
-        told = event(
-            run.scope(call.id, asked.work_id, asked.agent.name),
+        events = event(
+            run.scope(call.id, caller.work_id, caller.agent.name),
             ToolInvocationEvent,
             tool_invocation_id=use.id,
             tool_name=use.name,
             args=readable_arguments(use.arguments),
             state="call",
         )
-        entry.items.append(told)
+        entry.items.append(events)
         calls.append(TurnCall(call.id, use, call.position))
     return Turn(work.position, done.blocks, done.stop_reason, tuple(calls)), entry
 

@@ -1,8 +1,8 @@
-"""What of an agent's memory goes into its prompt: all of it, until it outgrows the model's window. Pure.
+"""The part of an agent's memory that goes into its prompt: all of it, until it outgrows the model's window. Pure.
 
-How many tokens a text has only its vendor knows. The estimate comes from what earlier calls measured: the bytes
-that were sent and the tokens that the vendor counted stand on the same record. It decides nothing but which old
-turns are left out; whether a prompt is too large the vendor says.
+Only the vendor knows how many tokens a text has. The estimate comes from earlier calls, whose records have the bytes
+sent and the tokens that the vendor counted. It decides only which old turns to drop; whether a prompt is too large,
+the vendor decides.
 """
 
 from __future__ import annotations
@@ -17,24 +17,24 @@ import orjson
 from app.llm.messages import Block, Message, Text, Thinking, ToolDefinition, ToolUse, Usage
 
 TOKENS_PER_BYTE: Final = 1 / 3
-"""Where nothing was measured: more than usual text has, so that a prompt is rather cut too early than refused."""
+"""Before the first measure: more than usual text has, so that a prompt is trimmed early rather than rejected."""
 
-LEAST_PER_BYTE, MOST_PER_BYTE = 0.1, 1.0
-"""What a measure may say; outside of it the vendor counts something else than the prompt."""
+MIN_TOKENS_PER_BYTE, MAX_TOKENS_PER_BYTE = 0.1, 1.0
+"""The bounds of a measure; outside of them the vendor counts more than the prompt."""
 
 MEASURED_FROM: Final = 4_000
-"""Tokens of a prompt that says something: in a small one most is the vendor's own."""
+"""Tokens of the smallest prompt that is measured: in a smaller one most tokens are the vendor's own."""
 
 ANSWER_TOKENS: Final = 16_384
-"""What of a window is left to the answer where the agent's model names no limit."""
+"""Tokens of a window that are reserved for the answer if the agent's model names no limit."""
 
 KEPT_SHARE: Final = 0.75
-"""Of the room, when something must leave: the prompt then begins alike for a while, as the vendors' caches want."""
+"""Share of the room that is used after trimming, so that later prompts begin alike and hit the vendors' caches."""
 
 
 @dataclass(frozen=True, slots=True)
 class PastTurn:
-    """A finished run: its prompt and everything up to the next one. It is remembered whole or not at all."""
+    """A finished run: its prompt and everything up to the next one. It is remembered completely or not at all."""
 
     work_id: str
     messages: tuple[Message, ...]
@@ -52,8 +52,8 @@ class DroppedTurns:
 
 @dataclass(frozen=True, slots=True)
 class PromptRecord:
-    """What the record of a model call says of its prompt: its bytes, what was left out of it, what was said to the
-    answer before, if that was not accepted, and, in a run's first call, its notes."""
+    """The record of a model call about its prompt: its bytes, the dropped turns, the objection to the answer before
+    and, in a run's first call, its notes."""
 
     size: int
     left_out: DroppedTurns = field(default_factory=DroppedTurns)
@@ -63,8 +63,8 @@ class PromptRecord:
     def dump(self) -> bytes:
         out: dict[str, Any] = {"promptBytes": self.size}
         if self.left_out.turns:
-            gone = self.left_out
-            out["leftOut"] = {"turns": gone.turns, "tokens": gone.tokens, "through": gone.through}
+            dropped = self.left_out
+            out["leftOut"] = {"turns": dropped.turns, "tokens": dropped.tokens, "through": dropped.through}
         if self.objection is not None:
             out["objection"] = self.objection
         if self.notes:
@@ -85,71 +85,74 @@ class PromptRecord:
 
 @dataclass(frozen=True, slots=True)
 class PromptContext:
-    """What stands in front of a run's own messages, and what is known about the room for it.
+    """The messages before a run's own, and what is known about the room for them.
 
-    `fixed_size`: bytes of the system prompt and the tools. `room`: tokens that a prompt may have, where the window
-    is known. `told`: turns that were left out before, or that an event told of.
+    `fixed_size`: bytes of the system prompt and the tools. `room`: tokens that a prompt may have, if the window is
+    known. `announced`: how many dropped turns were dropped before or announced by an event.
     """
 
     past: tuple[PastTurn, ...] = ()
     left_out: DroppedTurns = field(default_factory=DroppedTurns)
-    told: int = 0
+    announced: int = 0
     fixed_size: int = 0
     room: int | None = None
     tokens_per_byte: float = TOKENS_PER_BYTE
 
     def prompt(self, own: tuple[Message, ...]) -> tuple[Message, ...]:
-        """All messages of a call: what is remembered, then the run's own."""
+        """Return all messages of a call: the remembered ones, then the run's own."""
         return (*(m for turn in self.past for m in turn.messages), *own)
 
-    def given(self, own: Iterable[Message], objection: str | None = None) -> PromptRecord:
+    def record(self, own: Iterable[Message], objection: str | None = None) -> PromptRecord:
         return PromptRecord(self._size(own), self.left_out, objection)
 
     def measured(self, size: int, usage: Usage) -> PromptContext:
-        """Knows what the vendor counted for a prompt of so many bytes."""
+        """Return the context with the tokens that the vendor counted for a prompt of `size` bytes."""
         tokens = usage.input_tokens + usage.cache_read_tokens + usage.cache_write_tokens
         if tokens < MEASURED_FROM:
             return self
-        return replace(self, tokens_per_byte=min(max(tokens / max(size, 1), LEAST_PER_BYTE), MOST_PER_BYTE))
+        return replace(
+            self, tokens_per_byte=min(max(tokens / max(size, 1), MIN_TOKENS_PER_BYTE), MAX_TOKENS_PER_BYTE)
+        )
 
     def fit(self, own: Iterable[Message]) -> PromptContext:
-        """Without the oldest turns, where the prompt is estimated to have no room."""
+        """Return the context without the oldest turns, if the prompt is estimated to exceed its room."""
         if self.room is None or not self.past:
             return self
         size = self._size(own)
         if self._tokens(size) <= self.room:
             return self
-        gone = 0
-        while gone < len(self.past) and self._tokens(size) > self.room * KEPT_SHARE:
-            size -= self.past[gone].size
-            gone += 1
-        return self._without(gone)
+        dropped = 0
+        while dropped < len(self.past) and self._tokens(size) > self.room * KEPT_SHARE:
+            size -= self.past[dropped].size
+            dropped += 1
+        return self._without(dropped)
 
     def smaller(self) -> PromptContext | None:
-        """For a prompt that the vendor found too large: with half of the memory at most; None if there is none."""
+        """Return the context with at most half of the memory, for a prompt that the vendor found too large; None if
+        there is no memory."""
         if not self.past:
             return None
         size = sum(turn.size for turn in self.past)
-        left, gone = size - self.past[0].size, 1
+        left, dropped = size - self.past[0].size, 1
         while left > size / 2:
-            left -= self.past[gone].size
-            gone += 1
-        return self._without(gone)
+            left -= self.past[dropped].size
+            dropped += 1
+        return self._without(dropped)
 
-    def without(self, gone: Iterable[tuple[str, int]]) -> PromptContext:
-        """Says that turns older than all of `past` are left out: (work id, bytes) of each, oldest first."""
+    def without(self, dropped: Iterable[tuple[str, int]]) -> PromptContext:
+        """Return the context after dropping turns older than all of `past`: (work id, bytes) of each, oldest first."""
         left_out = self.left_out
-        for work_id, size in gone:
+        for work_id, size in dropped:
             left_out = DroppedTurns(left_out.turns + 1, left_out.tokens + self._tokens(size), work_id)
         return replace(self, left_out=left_out)
 
     def with_trim_announced(self) -> PromptContext:
         """Mark the dropped turns as announced by an event."""
-        return replace(self, told=self.left_out.turns)
+        return replace(self, announced=self.left_out.turns)
 
-    def _without(self, gone: int) -> PromptContext:
-        left = replace(self, past=self.past[gone:])
-        return left.without((turn.work_id, turn.size) for turn in self.past[:gone])
+    def _without(self, dropped: int) -> PromptContext:
+        left = replace(self, past=self.past[dropped:])
+        return left.without((turn.work_id, turn.size) for turn in self.past[:dropped])
 
     def _size(self, own: Iterable[Message]) -> int:
         return self.fixed_size + sum(turn.size for turn in self.past) + messages_size(own)
@@ -176,8 +179,8 @@ def messages_size(messages: Iterable[Message]) -> int:
 
 def fixed_size(system: str, tools: Iterable[ToolDefinition]) -> int:
     """Return the size in bytes of what precedes all messages."""
-    told = (_bytes(t.name) + _bytes(t.description) + len(orjson.dumps(t.input_schema)) for t in tools)
-    return _bytes(system) + sum(told)
+    sizes = (_bytes(t.name) + _bytes(t.description) + len(orjson.dumps(t.input_schema)) for t in tools)
+    return _bytes(system) + sum(sizes)
 
 
 def _block_size(block: Block) -> int:

@@ -1,4 +1,4 @@
-"""The providers of runtimes: which adapter with which key, behind which transport. Clients are kept and shared."""
+"""The providers of runtimes: which adapter with which key, over which transport. Clients are shared and reused."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import httpx2
 from plangate.spec.models import AgentSpec, ProviderSpec
 from plangate.spec.vendors import MODEL_FREE_FIELDS, VENDORS
 
-from app.base.egress import EgressPolicy
+from app.base.egress_policy import EgressPolicy
 from app.llm.client import ModelClient, ModelTraffic, egress_client, open_client
 from app.llm.provider import Provider, ProviderNotBuilt
 from app.llm.registry import build_provider
@@ -25,12 +25,12 @@ MAX_KEPT = 256
 
 
 class ProviderUnavailable(Exception):
-    """The provider of an agent is not usable as it is configured; the message says what to change."""
+    """The provider of an agent cannot be used as it is configured; the message says what to change."""
 
 
 @dataclass(frozen=True, slots=True)
 class ProviderChoice:
-    """A provider as it is to be built: equal ones share a client."""
+    """The parameters of a provider. Equal choices share a client."""
 
     kind: str
     api_key: str | None
@@ -40,12 +40,12 @@ class ProviderChoice:
 
 
 class ProviderPool:
-    """Builds providers off the event loop (the SDKs are slow to import) and keeps the recent ones.
+    """Builds providers off the event loop, because their SDKs are slow to import, and reuses recent ones.
 
-    `operator_envs` maps a variable of the operator to the host it may be sent to (PLANGATE_PROVIDER_ENVS). With
-    the embedded database (`local`) operator and tenant are one person: a spec without a key uses the operator's
-    ANTHROPIC_API_KEY or OPENAI_API_KEY; elsewhere only if it is listed, for the host it is listed for.
-    `aws_tenants` may use the AWS identity of the service (PLANGATE_AWS_TENANTS).
+    `operator_envs` maps a variable of the operator to the host it may be sent to (PLANGATE_PROVIDER_ENVS). With the
+    embedded database (`local`) operator and tenant are one person: a spec without a key uses the operator's
+    ANTHROPIC_API_KEY or OPENAI_API_KEY. Elsewhere a variable must be listed, and is sent only to the host that it is
+    listed for. `aws_tenants` may use the AWS identity of the service (PLANGATE_AWS_TENANTS).
     """
 
     def __init__(
@@ -64,23 +64,23 @@ class ProviderPool:
         self._policy = policy
         self._operator_envs = operator_envs
         self.traffic = traffic or ModelTraffic()
-        self._clients: dict[bool, ModelClient] = {}  # by `Chosen.of_tenant`
-        self._kept: OrderedDict[ProviderChoice, Provider] = OrderedDict()
+        self._clients: dict[bool, ModelClient] = {}  # by `ProviderChoice.of_tenant`
+        self._providers: OrderedDict[ProviderChoice, Provider] = OrderedDict()
         self._lock = asyncio.Lock()
 
     async def of(self, runtime: Runtime, agent: AgentSpec) -> tuple[Provider, str]:
         """Return the provider of this agent, and its kind."""
         chosen = await self._choose(runtime, agent)
-        provider = self._kept.get(chosen)
+        provider = self._providers.get(chosen)
         if provider is not None:
-            self._kept.move_to_end(chosen)
+            self._providers.move_to_end(chosen)
             return provider, chosen.kind
         async with self._lock:
-            if chosen not in self._kept:
-                self._kept[chosen] = await self._build(chosen)
-                while len(self._kept) > MAX_KEPT:
-                    self._kept.popitem(last=False)
-            return self._kept[chosen], chosen.kind
+            if chosen not in self._providers:
+                self._providers[chosen] = await self._build(chosen)
+                while len(self._providers) > MAX_KEPT:
+                    self._providers.popitem(last=False)
+            return self._providers[chosen], chosen.kind
 
     async def _choose(self, runtime: Runtime, agent: AgentSpec) -> ProviderChoice:
         forced = runtime.spec.interpreter
@@ -104,7 +104,7 @@ class ProviderPool:
         vendor = VENDORS[kind]
         key_env = (
             vendor.key_env
-        )  # nothing of the operator's cloud accounts is used because a spec left its key out
+        )  # None for clouds: a spec without a key never uses the operator's cloud account
         base_url = os.environ.get(vendor.url_env) if vendor.url_env else None
         target = urlsplit(base_url).hostname if base_url else vendor.host_in(spec.region if spec else None)
         if spec is not None and spec.api_key_env:
@@ -126,7 +126,7 @@ class ProviderPool:
         goes to AWS only."""
         if spec.base_url or spec.api_key is not None or spec.api_key_env:
             raise ProviderUnavailable(
-                f"The provider {name!r} uses the operator's credentials, so it can have no key and no baseUrl."
+                f"The provider {name!r} uses the operator's credentials: remove its key and its baseUrl."
             )
         if runtime.tenant not in self._aws_tenants:
             raise ProviderUnavailable(
@@ -211,7 +211,7 @@ class ProviderPool:
         return self._clients[of_tenant]
 
     async def aclose(self) -> None:
-        for provider in self._kept.values():
+        for provider in self._providers.values():
             await provider.aclose()
         for client in self._clients.values():
             await client.aclose()

@@ -1,5 +1,5 @@
-"""Values that models have read with `resolveRef`. Records and events hold the handle, the glimpse and the size; a run that
-starts again reads the value again."""
+"""Values that models have read with `resolveRef`. Records and events contain the handle, the glimpse and the size; a
+restarted run reads the value again."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Final
 
 from app.agents.loop import Transcript
-from app.agents.transcript import SHOWN_BYTES, read_resolved, unavailable_text
+from app.agents.transcript import SHOWN_BYTES_FIELD, read_resolved, unavailable_text
 from app.base.errors import Gone, NotFound, PlangateError, Unavailable
 from app.base.json import strict_json
 from app.calls.models import TurnCall
@@ -17,34 +17,31 @@ from app.references.service import ReferenceService
 from app.references.values import ValuePart
 from app.tools.results import Answer
 
-RESOLVE_MAX_BYTES: Final = 64 * 1024
 NO_LONGER: Final = "The value is no longer available."
 
 
 async def resolve_part(
     run: QueryRun, references: ReferenceService, kind: str, id: str, path: str | None, limit: int
 ) -> tuple[Reference, ValuePart]:
-    """Read a value, or a part of it. Raise PlangateError."""
-    reference, data = await run.look(lambda tx: references.for_model(tx, kind, id, path, limit))
-    return reference, await references.shown(reference, data, path, limit)
+    """Return a reference and its value, or a part of the value. Raise PlangateError."""
+    reference, data = await run.read(lambda tx: references.for_model(tx, kind, id, path, limit))
+    return reference, await references.part_for_model(reference, data, path, limit)
 
 
 def resolved_answer(reference: Reference, path: str | None, part: ValuePart, *, to_path: bool) -> Answer:
-    """Return the answer of `resolveRef`, with what is kept of it. A note instead of the value is kept as it is."""
-    record = {
-        **reference.handle(),
-        **({"path": path} if path is not None else {}),
-        SHOWN_BYTES: part.shown_bytes,
-    }
+    """Return the answer of `resolveRef`, with its record. A note in place of the value is its own record. With
+    `to_path`, the part has no note."""
+    handle = {**reference.handle(), **({"path": path} if path is not None else {})}
+    if part.note is not None:
+        return Answer({**handle, "note": part.note})
+    record = {**handle, SHOWN_BYTES_FIELD: part.shown_bytes}
     if to_path:
         return Answer(part.content, record=record)
-    if not part.shown_bytes:
-        return Answer(part.content)
     return Answer({"value": part.content, "glimpse": reference.glimpse}, record=record)
 
 
 async def restore_values(run: QueryRun, references: ReferenceService, transcript: Transcript) -> Transcript:
-    """Return the transcript of a run that starts again with the values that its model had read, as far as they exist."""
+    """Return the transcript of a restarted run with the values that its model had read, as far as they still exist."""
     if not any(call.on_record for turn in transcript.turns for call in turn.calls):
         return transcript
     turns = []
@@ -58,10 +55,10 @@ async def _restored(run: QueryRun, references: ReferenceService, call: TurnCall)
     record = read_resolved(call.on_record or "")
     if record is None:
         return call
-    kept = record.handle
+    handle = record.handle
     try:
         reference, part = await resolve_part(
-            run, references, kept["kind"], kept["id"], kept.get("path"), RESOLVE_MAX_BYTES
+            run, references, handle["kind"], handle["id"], handle.get("path"), run.tool_result_max_bytes
         )
     except Unavailable:
         raise  # the database is gone, and so is the run
@@ -71,5 +68,5 @@ async def _restored(run: QueryRun, references: ReferenceService, call: TurnCall)
         return replace(
             call, answer=unavailable_text(record, f"The value is not available now: {error.detail}")
         )
-    answer = resolved_answer(reference, kept.get("path"), part, to_path=False)
+    answer = resolved_answer(reference, handle.get("path"), part, to_path=False)
     return replace(call, answer=record.note + strict_json.dumps(answer.value).decode())

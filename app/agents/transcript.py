@@ -6,16 +6,16 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import orjson
+from plangate.spec.toolkits import RESOLVE
 
 from app.agents.loop import OpenTurn, Transcript, Turn
 from app.agents.prompt_window import PromptRecord
 from app.calls.models import TurnCall
-from app.engine.models import WorkRow, WorkTree
+from app.engine.models import WorkEntry, WorkTree
 from app.llm.codec import load_turn
 from app.llm.messages import ToolUse
 
-RESOLVE: Final = "resolveRef"
-SHOWN_BYTES: Final = "shownBytes"
+SHOWN_BYTES_FIELD: Final = "shownBytes"
 """In the record of a `resolveRef`: how many bytes of the value its model was shown."""
 
 NOT_HERE: Final = "The value is no longer available here. Resolve the reference again if you need it."
@@ -23,32 +23,32 @@ NOT_HERE: Final = "The value is no longer available here. Resolve the reference 
 
 @dataclass(frozen=True, slots=True)
 class ResolvedRecord:
-    """What is kept of a `resolveRef`: the handle, glimpse and size, and what was said to the model before the answer."""
+    """The record of a `resolveRef`: the handle, glimpse and size, and the note to the model before the answer."""
 
     note: str
     handle: dict[str, Any]
 
 
 def read_resolved(output: str) -> ResolvedRecord | None:
-    """Return what is kept of a `resolveRef` that showed a value, or None if it showed none."""
+    """Return the record of a `resolveRef` that showed a value, or None if it showed none."""
     note, newline, text = output.rpartition("\n")
     try:
         handle = orjson.loads(text)
     except orjson.JSONDecodeError:
         return None
-    if not isinstance(handle, dict) or not handle.get(SHOWN_BYTES) or "kind" not in handle:
+    if not isinstance(handle, dict) or not handle.get(SHOWN_BYTES_FIELD) or "kind" not in handle:
         return None
     return ResolvedRecord(note + newline, handle)
 
 
 def unavailable_text(record: ResolvedRecord, why: str) -> str:
-    """Return what a model reads in place of a value that it was shown earlier."""
-    handle = {name: held for name, held in record.handle.items() if name != SHOWN_BYTES}
+    """Return the text that a model reads in place of a value that it was shown earlier."""
+    handle = {name: value for name, value in record.handle.items() if name != SHOWN_BYTES_FIELD}
     return record.note + orjson.dumps({**handle, "note": why}).decode()
 
 
 def load_transcript(tree: WorkTree, agent_work_id: str, prompt: str) -> Transcript:
-    """One agent's run as its records tell it. The newest model call may be open: it is repeated."""
+    """Return one agent's run from its records. The newest model call may be open: it is repeated."""
     turns: list[Turn] = []
     open_turn: OpenTurn | None = None
     calls = sorted(tree.below(agent_work_id, "tool_call"), key=lambda r: r.position)
@@ -73,7 +73,7 @@ def load_transcript(tree: WorkTree, agent_work_id: str, prompt: str) -> Transcri
     return Transcript(prompt, tuple(turns), open_turn)
 
 
-def _call_from_record(row: WorkRow, use: ToolUse) -> TurnCall:
+def _call_from_record(row: WorkEntry, use: ToolUse) -> TurnCall:
     if not row.over:
         return TurnCall(row.id, use, row.position)
     if row.error is not None:

@@ -158,13 +158,13 @@ class Admission:
         self._rejected.add(connection)
         peer = self._counted_peer(connection)
         if peer is not None and self._peers[peer] >= self.bounds.per_peer:
-            self._metrics.connections_refused.labels("peer").inc()
+            self._metrics.connections_rejected.labels("peer").inc()
             if self._peer_full.allow():
                 log.warning(
                     "connections.peer_full", address=peer.partition("/")[0], count=self.bounds.per_peer
                 )
         else:
-            self._metrics.connections_refused.labels("process").inc()
+            self._metrics.connections_rejected.labels("process").inc()
             if self._full.allow():
                 log.warning("connections.full", count=self.bounds.connections)
 
@@ -286,7 +286,7 @@ class AdmittedConnection(HttpToolsProtocol):
         self.peer: str | None = None
         self.head_started_at = 0.0
         self._waits = False
-        self._held = bytearray()  # what was sent while it waited
+        self._buffered = bytearray()  # what was sent while it waited
         self._ending = False
         self._between = True  # between two messages, or in a head: not in a body
         self._head_begun = False
@@ -316,8 +316,8 @@ class AdmittedConnection(HttpToolsProtocol):
         if self._ending:
             return
         if self._waits:
-            self._held += data
-            if len(self._held) > self.admission.bounds.max_head_bytes:
+            self._buffered += data
+            if len(self._buffered) > self.admission.bounds.max_head_bytes:
                 self.flow.pause_reading()
             self.admission.admit_waiting()
             return
@@ -341,16 +341,16 @@ class AdmittedConnection(HttpToolsProtocol):
     @property
     def has_request(self) -> bool:
         """Return whether a connection that waits for a place has sent something."""
-        return bool(self._held)
+        return bool(self._buffered)
 
     def start(self) -> None:
         """Process what the client sent while this connection waited for a place."""
         self._waits = False
-        held, self._held = bytes(self._held), bytearray()
+        buffered, self._buffered = bytes(self._buffered), bytearray()
         self._start_head()
         self.flow.resume_reading()
-        if held:
-            self.data_received(held)
+        if buffered:
+            self.data_received(buffered)
 
     def wait_expired(self) -> None:
         """End a connection that got no place in time."""
@@ -386,7 +386,7 @@ class AdmittedConnection(HttpToolsProtocol):
         self._body_bytes = 0
         super().on_headers_complete()
         if self.expect_100_continue:
-            self.flow.pause_reading()  # until it is asked for, the body has no time to keep
+            self.flow.pause_reading()  # no time limit applies to the body until the application reads it
 
     def on_message_complete(self) -> None:
         super().on_message_complete()

@@ -19,11 +19,11 @@ from typing import Any, Final
 import orjson
 import uvloop
 
-from app.assembly import Services, assemble, greeted_child
+from app.assembly import Services, assemble
 from app.base.logs.configure import configure
+from app.deployment import greeted_child
 from app.engine.children import MAX_LINE_BYTES
-from app.engine.lease_store import Claim
-from app.settings import Settings
+from app.engine.models import QueryClaim
 
 REPORT_S: Final = 0.1
 PR_SET_PDEATHSIG: Final = 1
@@ -50,7 +50,7 @@ def _take_connection() -> socket.socket:
 async def _run(connection: socket.socket) -> None:
     reader, writer = await asyncio.open_connection(sock=connection, limit=MAX_LINE_BYTES)
     line = await reader.readline()
-    if not line:  # the parent ended before it said anything
+    if not line:  # the parent ended before it sent its first message
         return
     greeting: dict[str, Any] = orjson.loads(line)
     end_with_parent(greeting["parentPid"])
@@ -60,7 +60,7 @@ async def _run(connection: socket.socket) -> None:
     await services.start_child()
     stop = asyncio.Event()
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stop.set)
-    work = _ParentMessages(services, writer, settings)
+    work = _ParentMessages(services, writer)
     tasks = [asyncio.create_task(work.listen(reader, stop)), asyncio.create_task(work.report())]
     await stop.wait()
     for task in tasks:
@@ -75,18 +75,18 @@ async def _run(connection: socket.socket) -> None:
 class _ParentMessages:
     """The messages between a child and its parent."""
 
-    def __init__(self, services: Services, writer: asyncio.StreamWriter, settings: Settings) -> None:
+    def __init__(self, services: Services, writer: asyncio.StreamWriter) -> None:
         self._worker = services.worker
         self._writer = writer
-        self._taken = 0
+        self._claim_messages = 0
 
     async def listen(self, reader: asyncio.StreamReader, stop: asyncio.Event) -> None:
         """Take the queries that the parent sends, until it says stop or closes the socket."""
         while line := await reader.readline():
             message = orjson.loads(line)
             if "claims" in message:
-                self._worker.take([Claim(**c) for c in message["claims"]])
-                self._taken += 1
+                self._worker.take([QueryClaim(**c) for c in message["claims"]])
+                self._claim_messages += 1
             else:
                 break
         stop.set()
@@ -94,12 +94,12 @@ class _ParentMessages:
     async def report(self) -> None:
         """Report the queries that run here: after each change, and once a second as a heartbeat."""
         loop = asyncio.get_running_loop()
-        said: tuple[list[str], int] | None = None
-        said_at = 0.0
+        last_report: tuple[list[str], int] | None = None
+        reported_at = 0.0
         while True:
-            running = (self._worker.running_ids, self._taken)
-            if running != said or loop.time() - said_at >= 1.0:
-                said, said_at = running, loop.time()
+            running = (self._worker.running_ids, self._claim_messages)
+            if running != last_report or loop.time() - reported_at >= 1.0:
+                last_report, reported_at = running, loop.time()
                 self._writer.write(orjson.dumps({"running": running[0], "taken": running[1]}) + b"\n")
             await asyncio.sleep(REPORT_S)
 

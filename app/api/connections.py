@@ -70,10 +70,10 @@ class CountingTransport:
         self._transport = transport
         self._connection = connection
         self._write = transport.write
-        self.written = 0
+        self.buffered = 0
 
     def write(self, data: bytes) -> None:
-        self.written += len(data)
+        self.buffered += len(data)
         self._connection.note_writing()
         self._write(data)
 
@@ -117,7 +117,7 @@ class Connection(AdmittedConnection):
     def check_progress(self, now: float) -> None:
         """Abort the connection if its client has acknowledged nothing for too long."""
         in_flight = self.bytes_in_flight()
-        acknowledged = self._counting.written - in_flight
+        acknowledged = self._counting.buffered - in_flight
         if in_flight == 0:
             self._writing = False
             self._connections.writing.discard(self)
@@ -226,10 +226,10 @@ if sys.platform == "linux":
     def _unacknowledged(transport: CountingTransport) -> int:
         """Return how many bytes the kernel holds for the peer: not sent, or sent and not acknowledged."""
         try:
-            found = fcntl.ioctl(transport.get_extra_info("socket").fileno(), termios.TIOCOUTQ, b"\0\0\0\0")
+            count = fcntl.ioctl(transport.get_extra_info("socket").fileno(), termios.TIOCOUTQ, b"\0\0\0\0")
         except (OSError, ValueError):  # closed meanwhile
             return 0
-        return int(struct.unpack("i", found)[0])
+        return int(struct.unpack("i", count)[0])
 
 else:
 

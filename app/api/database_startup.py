@@ -10,9 +10,9 @@ from typing import Any, Final
 
 import asyncpg
 
-from app.assembly import Site
 from app.base.postgres.database import SESSION_PARAMETERS, connect_session, is_outage
 from app.base.postgres.migrate import migrate
+from app.deployment import Deployment
 
 RETRY_S: Final = 0.5
 POOLER_TIMEOUT_S: Final = 2.0
@@ -43,7 +43,7 @@ IS_STANDBY: Final = "SELECT 1 WHERE pg_is_in_recovery()"
 SERVER_PID: Final = "SELECT pg_backend_pid()"
 
 
-async def prepare_database(site: Site, wait_s: float) -> None:
+async def prepare_database(site: Deployment, wait_s: float) -> None:
     """Wait for the database for up to `wait_s` seconds, migrate it, and check the connection to it. Exit with one line if
     it cannot be used."""
     await migrate_database(site, wait_s)
@@ -52,7 +52,7 @@ async def prepare_database(site: Site, wait_s: float) -> None:
         await _check_pooler(site, site.dsn, "DATABASE_URL")
 
 
-async def migrate_database(site: Site, wait_s: float) -> None:
+async def migrate_database(site: Deployment, wait_s: float) -> None:
     """Do the same for the login that owns the schema alone: the login of DATABASE_URL may not exist yet."""
     if site.postgres is None:  # the start of the embedded one has waited
         own = site.migrate_dsn == site.dsn
@@ -63,8 +63,8 @@ async def migrate_database(site: Site, wait_s: float) -> None:
 
 
 async def wait_for_database(dsn: str, variable: str, wait_s: float, *, session: bool = True) -> None:
-    """Return once the database takes connections and writes; say why it does not yet. Exit when `wait_s` is over, or at
-    once if waiting cannot help."""
+    """Return once the database accepts connections and writes, and print why it does not yet. Exit after `wait_s`, or
+    at once if waiting cannot help."""
     deadline = time.monotonic() + wait_s
     notified = ""
     while True:
@@ -119,7 +119,7 @@ async def _connect(dsn: str, *, session: bool) -> Any:
     return await (connect_session(dsn) if session else asyncpg.connect(dsn, timeout=5, command_timeout=5))
 
 
-async def _check_pooler(site: Site, dsn: str, variable: str, *, session: bool = True) -> None:
+async def _check_pooler(site: Deployment, dsn: str, variable: str, *, session: bool = True) -> None:
     """Exit if `dsn` goes through a pooler that cannot do what the service needs."""
     try:
         pooled = await _pools_transactions(dsn, session=session)
@@ -155,7 +155,9 @@ async def _pools_transactions(dsn: str, *, session: bool) -> bool:
             used = await statement.fetchval()
             await second.execute("BEGIN")
             if await second.fetchval(SERVER_PID) == used:
-                with contextlib.suppress(TimeoutError):  # one connection to the server: it cannot be told
+                with contextlib.suppress(
+                    TimeoutError
+                ):  # with one connection to the server this cannot be determined
                     await statement.fetchval(timeout=POOLER_TIMEOUT_S)
                 return True
             await second.execute("ROLLBACK")

@@ -19,7 +19,7 @@ from app.base.errors import MAX_DETAIL_CHARS, MAX_LISTED_ERRORS, list_errors, tr
 from app.base.json import strict_json
 from app.base.logs.processors import HTTP_METHODS, log_ids
 from app.base.postgres.database import is_outage
-from app.tenancy.http import Repeated
+from app.tenancy.http import RepeatedRequest
 
 log = structlog.get_logger(__name__)
 
@@ -97,8 +97,8 @@ async def plangate_error_response(request: Request, error: Exception) -> Respons
 
 async def validation_error_response(request: Request, error: Exception) -> Response:
     assert isinstance(error, RequestValidationError)
-    found = error.errors()
-    count = len(found)
+    details = error.errors()
+    count = len(details)
     many = f"more than {MAX_LISTED_ERRORS}" if count > MAX_LISTED_ERRORS else str(count)
     return problem_response(
         request,
@@ -106,7 +106,7 @@ async def validation_error_response(request: Request, error: Exception) -> Respo
         errors.Invalid.kind,
         errors.Invalid.title,
         f"The request has {many} problem{'s' if count > 1 else ''}; see errors.",
-        list_errors(errors.FieldError(field_pointer(e["loc"]), field_message(e)) for e in found),
+        list_errors(errors.FieldError(field_pointer(e["loc"]), field_message(e)) for e in details),
     )
 
 
@@ -162,19 +162,19 @@ async def unexpected_error_response(request: Request, error: Exception) -> Respo
 
 
 class ShutdownResponder:
-    """What is still under way when a service that ends has waited for it: a body that comes slowly, above all. Who asked is
-    told, and the log has no trace of it: it is no defect."""
+    """Answer requests that are still in progress when the service stops, such as one with a slow body. This is not a defect,
+    so nothing is logged."""
 
     def __init__(self, app: ASGIApp, draining: asyncio.Event) -> None:
         self._app = app
         self._draining = draining
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        begun = False
+        has_begun = False
 
         async def sending(message: Message) -> None:
-            nonlocal begun
-            begun = True
+            nonlocal has_begun
+            has_begun = True
             await send(message)
 
         try:
@@ -182,7 +182,9 @@ class ShutdownResponder:
         except asyncio.CancelledError:
             if not self._draining.is_set() or scope["type"] != "http":
                 raise
-            if not begun:  # else the server closes the connection short of the answer, and says so in a line
+            if (
+                not has_begun
+            ):  # else the server closes the connection short of the answer, and says so in a line
                 over = errors.Unavailable("The service is shutting down: send the request again.")
                 await (await plangate_error_response(Request(scope), over))(scope, receive, send)
 
@@ -190,13 +192,13 @@ class ShutdownResponder:
 def request_log_fields(request: Request) -> dict[str, str]:
     """Return log fields of a request without the sender's text: its method, its declared route, and valid ids."""
     route = getattr(request.scope.get("route"), "path", None)
-    named = log_ids(*request.scope.get("path_params", {}).values())
-    return {"method": request.method, "route": route or "none", **named}
+    ids = log_ids(*request.scope.get("path_params", {}).values())
+    return {"method": request.method, "route": route or "none", **ids}
 
 
 async def repeated_response(_request: Request, repeated: Exception) -> Response:
     """Return the stored response of the request that an Idempotency-Key repeats."""
-    assert isinstance(repeated, Repeated)
+    assert isinstance(repeated, RepeatedRequest)
     return repeated.response
 
 
@@ -206,7 +208,7 @@ Handler = Callable[[Request, Exception], Awaitable[Response]]
 def install(app: FastAPI) -> None:
     table: dict[type[Exception], Handler] = {
         errors.PlangateError: plangate_error_response,
-        Repeated: repeated_response,
+        RepeatedRequest: repeated_response,
         RequestValidationError: validation_error_response,
         HTTPException: http_error_response,
         Exception: unexpected_error_response,

@@ -13,6 +13,7 @@ import app.approvals.routes
 import app.artifacts.routes
 import app.catalog.routes
 import app.documents.routes
+import app.engine.routes
 import app.journal.routes
 import app.plans.routes
 import app.queries.routes
@@ -23,7 +24,7 @@ import app.tools.routes
 import app.usage.routes
 import app.workspace.routes
 from app.api import cross_origin, errors, metrics, openapi, views
-from app.api.pages import api_docs, assets, guides
+from app.api.pages import api_docs, assets, console, guides
 from app.api.public_path import PublicPath
 from app.assembly import Services
 from app.base.errors import Unavailable
@@ -33,6 +34,7 @@ ROUTERS = (
     app.runtimes.routes.specs,
     app.runtimes.routes.router,
     app.queries.routes.router,
+    app.engine.routes.router,
     app.agents.routes.router,
     app.journal.routes.router,
     app.approvals.routes.router,
@@ -53,6 +55,7 @@ ROUTERS = (
     app.usage.routes.router,
     app.tenancy.routes.router,
     app.tenancy.routes.sign_in,
+    app.tenancy.routes.operator,
 )
 
 
@@ -78,14 +81,15 @@ def create_app(services: Services | None = None) -> FastAPI:
     guides.install(api)
     api_docs.install(api)
     assets.install(api)
+    console.install(api)
     if services is not None:
         api.state.services = services
-        api.state.door = services.door
+        api.state.context = services.api
         api.state.metrics = metrics.MetricsEndpoint(services, services.metrics_token)
         api.add_middleware(errors.ShutdownResponder, draining=services.streams.draining)
         cross_origin.install(api, services.cors_origins)
-        if services.door.public_url is not None and services.door.public_url.path:
-            api.add_middleware(PublicPath, prefix=services.door.public_url.path)
+        if services.api.public_url is not None and services.api.public_url.path:
+            api.add_middleware(PublicPath, prefix=services.api.public_url.path)
     return api
 
 
@@ -133,11 +137,11 @@ def _operations(api: FastAPI) -> None:
         if services.health.draining:
             raise Unavailable("The service is shutting down.")
         await services.health.check_reads()
-        found = {"reads": True, "writes": await services.health.accepts_writes()}
-        if need == "writes" and not found["writes"]:
-            refused = Unavailable(
+        readiness = {"reads": True, "writes": await services.health.accepts_writes()}
+        if need == "writes" and not readiness["writes"]:
+            unavailable = Unavailable(
                 "The database takes no writes. It is read-only, or its disk is full; reads work."
             )
-            refused.extra.update(found)
-            raise refused
-        return json_response({"status": "ready", "running": services.worker.busy, **found})
+            unavailable.extra.update(readiness)
+            raise unavailable
+        return json_response({"status": "ready", "running": services.worker.busy, **readiness})

@@ -17,12 +17,16 @@ from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4, generate_late
 from app.assembly import Services
 from app.base.errors import Forbidden, Unauthenticated, Unavailable
 from app.base.metrics import NAMESPACE
-from app.telemetry import store
-from app.tenancy.http import bearer, host_of
+from app.telemetry.service import count_waiting_work
+from app.telemetry.spans import Count
+from app.tenancy.http import OPERATOR_SCOPE, bearer, host_of
 
 COUNTS_TTL_S: Final = 5.0  # so that asking often costs the database little
 COUNTED: Final = {
-    "queries": ("Queries that are queued or at work; those that wait are told by reason.", "status"),
+    "queries": (
+        "Queries that are queued or running; plangate_queries_waiting counts the others by reason.",
+        "status",
+    ),
     "queries_waiting": ("Queries that wait for something, by what they wait for.", "reason"),
     "queries_overdue": (
         "Queries at work whose lease has run out: their process is gone, and nobody took over yet.",
@@ -78,18 +82,20 @@ OWN: Final[dict[str, tuple[str, Callable[[Services], float]]]] = {
         lambda s: s.streams.shared_bytes,
     ),
 }
-"""What this process is at the moment it is asked."""
-DATABASE_UP: Final = "Whether the database answered within the last seconds; 0: what it counts is not told."
+"""The state of this process when the metrics are read."""
+DATABASE_UP: Final = (
+    "Whether the database answered within the last seconds; at 0, metrics from the database are missing."
+)
 DATABASE_WRITABLE: Final = (
     "1 if the database took a write at the last check, else 0. Checked only while /readyz or /metrics is "
     "requested."
 )
 
-Counts = list[tuple[str, str, float]]
+Counts = list[Count]
 
 
 class MetricsEndpoint:
-    """Who may read the numbers, and what they are."""
+    """The route `/metrics` and its access rule."""
 
     def __init__(self, services: Services, token: str | None) -> None:
         self._services = services
@@ -110,14 +116,14 @@ class MetricsEndpoint:
             raise Unauthenticated(
                 "Send the token of PLANGATE_METRICS_TOKEN, or the operator's key, as `Authorization: Bearer ...`."
             ) from error
-        if not (caller.operator and caller.has_scope("admin")):
+        if not (caller.has_operator_key and caller.has_scope("admin")):
             raise Forbidden(
-                "These metrics cover all tenants, so a tenant's key cannot read them: send the token of "
+                "These metrics cover all tenants: send the token of "
                 "PLANGATE_METRICS_TOKEN, or the operator's key."
             )
 
     async def text(self) -> bytes:
-        """Everything, in the text format of Prometheus."""
+        """Return all metrics in the text format of Prometheus."""
         counts = await self._load_counts()
         registry = CollectorRegistry()
         writable = counts is not None and await self._services.health.accepts_writes()
@@ -125,19 +131,19 @@ class MetricsEndpoint:
         return generate_latest(self._services.metrics.registry) + generate_latest(registry)
 
     async def _load_counts(self) -> Counts | None:
-        """None while the database cannot be asked."""
+        """Return the counts of the installation, or None while the database is unreachable."""
         async with self._lock:
             now = time.monotonic()
             if self._counts is None or now - self._counts[0] >= COUNTS_TTL_S:
                 try:
-                    self._counts = (now, await store.counts(self._services.db))
+                    self._counts = (now, await count_waiting_work(self._services.db))
                 except Unavailable:
                     self._counts = None
             return None if self._counts is None else self._counts[1]
 
 
 class _LiveMetrics:
-    """What is so at this moment: gauges are read when they are asked for."""
+    """Yield the gauges, which are read when the metrics are."""
 
     def __init__(self, services: Services, counts: Counts | None, *, writable: bool) -> None:
         self._services = services
@@ -153,19 +159,19 @@ class _LiveMetrics:
         if self._counts is None:
             return
         for name, (text, label) in COUNTED.items():
-            found = [(said, value) for counted, said, value in self._counts if counted == name]
+            rows = [(count.label, count.value) for count in self._counts if count.name == name]
             family = GaugeMetricFamily(f"{NAMESPACE}_{name}", text, labels=[label] if label else [])
-            for said, value in found or ([] if label else [("", 0.0)]):
-                family.add_metric([said] if label else [], value)
+            for label_value, value in rows or ([] if label else [("", 0.0)]):
+                family.add_metric([label_value] if label else [], value)
             yield family
 
 
 async def _operator(
     request: Request, _credentials: Annotated[HTTPAuthorizationCredentials | None, Security(bearer)]
 ) -> MetricsEndpoint:
-    door: MetricsEndpoint = request.app.state.metrics
-    await door.allow(request)
-    return door
+    endpoint: MetricsEndpoint = request.app.state.metrics
+    await endpoint.allow(request)
+    return endpoint
 
 
 def install(api: FastAPI) -> None:
@@ -175,12 +181,12 @@ def install(api: FastAPI) -> None:
         "/metrics",
         tags=["operations"],
         summary="The numbers of this process and what waits, for Prometheus",
-        description="For the operator: the token of `PLANGATE_METRICS_TOKEN`, or the operator's key. No key of a tenant.",
+        description="Or the token of `PLANGATE_METRICS_TOKEN`. Keys of tenants cannot read them.",
         response_class=Response,
         responses={200: {"content": {"text/plain": {"schema": {"type": "string"}}}}},
         response_description="The text format of Prometheus.",
     )
     async def read_metrics(
-        door: Annotated[MetricsEndpoint, Security(_operator, scopes=["admin"])],
+        endpoint: Annotated[MetricsEndpoint, Security(_operator, scopes=[OPERATOR_SCOPE])],
     ) -> Response:
-        return Response(await door.text(), media_type=CONTENT_TYPE_PLAIN_0_0_4)
+        return Response(await endpoint.text(), media_type=CONTENT_TYPE_PLAIN_0_0_4)

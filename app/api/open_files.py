@@ -31,17 +31,17 @@ def reserved_files(limit: int, model_streams: int, pool_size: int) -> int:
     return min(limit // 2, max(needed, limit // 8))
 
 
-def connection_bound(limit: int, reserve: int, wanted: int | None) -> int:
-    """Return how many connections of clients a process may have. Raise SystemExit if more are wanted than files allow."""
+def connection_bound(limit: int, reserve: int, requested: int | None) -> int:
+    """Return how many connections of clients a process may have. Raise SystemExit if more are requested than open files allow."""
     available = limit - reserve
-    if wanted is None:
+    if requested is None:
         return min(MAX_DERIVED_CONNECTIONS, available)
-    if wanted > available:
+    if requested > available:
         raise SystemExit(
-            f"PLANGATE_MAX_CONNECTIONS is {wanted}, but the limit on open files is {limit}, and {reserve} of them are "
+            f"PLANGATE_MAX_CONNECTIONS is {requested}, but the limit on open files is {limit}, and {reserve} of them are "
             f"reserved. Set it to {available} or less, or raise the hard limit (ulimit -Hn, LimitNOFILE of systemd)."
         )
-    return wanted
+    return requested
 
 
 def backlog(reserve: int) -> int:

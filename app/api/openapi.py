@@ -18,16 +18,18 @@ from starlette.types import Receive, Scope, Send
 
 from app.api.errors import PROBLEM_MEDIA_TYPE as PROBLEM_TYPE
 from app.api.errors import STATUS_BY_ERROR, problem_slugs
+from app.api.examples import add_example, load_examples
 from app.base.errors import MAX_LISTED_ERRORS
 from app.base.json import strict_json
+from app.tenancy.http import OPERATOR_SCOPE
 from app.tenancy.idempotency import MAX_KEY_CHARS
 
 DESCRIPTION = """\
 Typed plans, bound approvals, durable runs.
 
 Errors are problem details (RFC 9457) whose `type` is a stable slug. Lists come newest first, in pages with an opaque
-cursor. A POST with an `Idempotency-Key` takes effect once, and its answer is given again for 24 hours. Unknown fields
-in a body are refused; answers may gain fields.
+cursor. A POST with an `Idempotency-Key` takes effect once, and its response is repeated for 24 hours. Unknown fields
+in a body are rejected; responses may gain fields.
 
 Programs authenticate with an API key. Pages of the service may use the session of a browser instead: its cookie takes
 the place of the key, and writes then need the header `Plangate-Request: 1`."""
@@ -47,7 +49,11 @@ TAGS = (
     ("events", "events", "What happened, as pages and as streams."),
     ("work", "work", "What was done, what it used and what that cost."),
     ("keys and secrets", None, "Who may call, and what runtimes may use."),
-    ("operations", None, "Whether the service runs and can work."),
+    (
+        "operations",
+        None,
+        "Whether the service runs and can work, and what the operator of an installation sees.",
+    ),
 )
 """The tags, each with its guide, in the order of the guides."""
 
@@ -107,6 +113,9 @@ MORE_PROBLEMS: dict[str, tuple[int, ...]] = {
     "storePlan": (404, 410),  # runtime, thread; a reference it names
     "deleteThread": (409,),  # a query lives
     "readApprovalSubject": (410,),  # its thread was deleted
+    "readApprovalValue": (410,),
+    "postApprovalComment": (410,),
+    "readRevisionChanges": (413,),  # the revisions are too large to compare
     "executePlan": (410,),  # a copy's references
     "createReference": (404,),  # runtime
     "readReference": (410,),
@@ -174,7 +183,7 @@ HEADER_PARAMETERS: dict[str, dict[str, Any]] = {
     },
     "Range": {"description": "One part of the body, such as bytes=100-199.", "schema": {"type": "string"}},
     "If-Range": {
-        "description": "The ETag of the body of which `Range` is wanted; of another one all is given.",
+        "description": "The ETag of the body that `Range` is about; if it has changed, the whole body is returned.",
         "schema": {"type": "string"},
     },
     "Last-Event-ID": {
@@ -182,6 +191,67 @@ HEADER_PARAMETERS: dict[str, dict[str, Any]] = {
         "schema": {"type": "string"},
     },
 }
+
+PARAMETERS: dict[str, str] = {
+    "thread_id": "The id of the thread.",
+    "plan_id": "The id of the plan.",
+    "approval_id": "The id of the approval.",
+    "query_id": "The id of the query.",
+    "work_id": "The id of the work record, which is the id of the call.",
+    "artifact_id": "The id of the artifact.",
+    "runtime_id": "The id of the runtime.",
+    "grant_id": "The id of the grant.",
+    "key_id": "The id of the key.",
+    "readWorkRecord.work_id": "The id of the work record.",
+    "id": "The id of the reference.",
+    "deleteCatalogEntry.id": "The id of the entry.",
+    "readCatalogEntry.id": "The id of the entry.",
+    "putCatalogEntry.id": "The id of the entry.",
+    "name": "The name of the source.",
+    "deleteSecret.name": "The name of the secret.",
+    "putSecret.name": "The name of the secret.",
+    "uploadArtifact.name": "The name of the file within the artifact.",
+    "listRuntimes.name": "Only versions of the runtime with this name.",
+    "kind": "The kind of the reference.",
+    "listApprovals.kind": "Only approvals of plans, or of tool calls.",
+    "uploadArtifact.kind": "What kind of artifact it is.",
+    "listCatalogEntries.kind": "Only entries of this kind.",
+    "searchCatalog.kind": "Only entries of this kind.",
+    "listReferences.kind": "Only references of this kind.",
+    "listWorkRecords.kind": "Only work records of this kind.",
+    "agent": "Only what this agent did.",
+    "readAgentPrompt.agent": "The name of the agent.",
+    "listAgentTools.agent": "The name of the agent.",
+    "listThreadMessages.agent": "Only the messages of this agent.",
+    "listEvents.threadId": "Only events of this thread.",
+    "index": "The number of the action in its plan, from 0.",
+    "revision": "The number of the revision, from 1.",
+    "status": "Only what has this status.",
+    "queryId": "Only what belongs to this query.",
+    "threadId": "Only what belongs to this thread.",
+    "runtimeId": "Only what belongs to this runtime.",
+    "workId": "Only what this work record made.",
+    "parentWorkId": "Only what work below this record made.",
+    "callId": "Only what this call made.",
+    "planId": "Only what this plan made.",
+    "specName": "Only plans of this spec.",
+    "tool": "Only grants for this tool.",
+    "channel": "The channel of the artifact.",
+    "listArtifacts.channel": "Only artifacts of this channel.",
+    "tag": "Only what has this tag.",
+    "source": "Only entries of this source.",
+    "query": "The words to search for.",
+    "limit": "How many entries at most.",
+    "waitMs": "How long to wait for the end of the query, in milliseconds.",
+    "version": "The version of the file; unset, the newest.",
+    "uploadArtifact.threadId": "The thread that the artifact belongs to.",
+    "uploadArtifact.workId": "A call that the caller is answering: the artifact then belongs to the agent that made the call.",
+    "title": "A title for people.",
+    "summary": "What is in it, in a sentence or two.",
+    "replaces": "The id of the artifact that this one replaces.",
+    "actionIndex": "The number of the action, from 0, that the artifact comes from.",
+}
+"""Descriptions of parameters whose route has none: by operation id and name, or by name."""
 
 CONDITIONS = ("If-Match", "If-None-Match")
 MORE_HEADERS: dict[str, tuple[str, ...]] = {
@@ -225,20 +295,20 @@ class _Download:
 
 def describe(api: FastAPI) -> dict[str, Any]:
     """Return the whole document."""
-    found: dict[str, Any] = get_openapi(
+    document: dict[str, Any] = get_openapi(
         title=api.title,
         version=api.version,
         description=DESCRIPTION,
         servers=list(SERVERS),
         routes=api.routes,
     )
-    found["tags"] = [_tag(*tag) for tag in TAGS]
-    components = found["components"]
+    document["tags"] = [_tag(*tag) for tag in TAGS]
+    components = document["components"]
     for name in ("HTTPValidationError", "ValidationError"):
         components["schemas"].pop(name, None)
-    _tidy(found)
-    _drop_made_up_titles(components["schemas"], names=True)
-    _drop_made_up_titles(found["paths"], names=True)
+    _tidy(document)
+    _drop_generated_titles(components["schemas"], names=True)
+    _drop_generated_titles(document["paths"], names=True)
     components["schemas"]["Problem"] = copy.deepcopy(PROBLEM)
     components["schemas"]["Problem"]["properties"]["type"]["enum"] = problem_slugs()
     components["responses"] = {str(status): _problem(status) for status in sorted(STATUS_BY_ERROR.values())}
@@ -246,9 +316,13 @@ def describe(api: FastAPI) -> dict[str, Any]:
         name: {"name": name, "in": "header", "required": False, **rest}
         for name, rest in HEADER_PARAMETERS.items()
     }
-    for path, method, operation in operations(found):
+    examples = load_examples()
+    for path, method, operation in operations(document):
         _complete(path, method, operation)
-    return found
+        # A test requires one of each; `make examples` needs the document before there are any.
+        if operation["operationId"] in examples:
+            add_example(operation, examples[operation["operationId"]])
+    return document
 
 
 def operations(document: dict[str, Any]) -> Iterator[tuple[str, str, dict[str, Any]]]:
@@ -258,7 +332,8 @@ def operations(document: dict[str, Any]) -> Iterator[tuple[str, str, dict[str, A
 
 
 def scope_of(operation: dict[str, Any]) -> str | None:
-    """Return the scope that a key needs for the operation, or None if any key will do or it needs none."""
+    """Return the scope that a key needs for the operation, or None if any key will do or it needs none. OPERATOR_SCOPE
+    stands for the operator's key."""
     scopes: list[str] = [s for need in operation.get("security", ()) for s in next(iter(need.values()))]
     return scopes[0] if scopes else None
 
@@ -270,18 +345,18 @@ def needs_key(operation: dict[str, Any]) -> bool:
 
 def problems_of(path: str, method: str, operation: dict[str, Any]) -> list[int]:
     """Return the statuses of the problems that an operation can return."""
-    found = set(MORE_PROBLEMS.get(operation["operationId"], ()))
+    statuses = set(MORE_PROBLEMS.get(operation["operationId"], ()))
     if needs_key(operation):
-        found |= {401, 403, 422, 429, 503}  # 422: also for the headers that everything takes
+        statuses |= {401, 403, 422, 429, 503}  # 422: also for the headers that everything takes
     if method in WITH_A_BODY:
-        found |= {400, 413, 415}
+        statuses |= {400, 413, 415}
     if method == "post":
-        found.add(409)  # the Idempotency-Key
+        statuses.add(409)  # the Idempotency-Key
     if "{" in path:
-        found.add(404)
+        statuses.add(404)
     if {"cursor", "after"} & {p.get("name") for p in operation.get("parameters", ())}:
-        found.add(400)
-    return sorted(found)
+        statuses.add(400)
+    return sorted(statuses)
 
 
 def _complete(path: str, method: str, operation: dict[str, Any]) -> None:
@@ -299,18 +374,32 @@ def _complete(path: str, method: str, operation: dict[str, Any]) -> None:
     for status in problems_of(path, method, operation):
         answers[str(status)] = {"$ref": f"#/components/responses/{status}"}
     answers["default"] = {"description": "Any other problem.", "content": _problem_content()}
+    for parameter in operation.get("parameters", ()):
+        name = parameter["name"]
+        described = PARAMETERS.get(f"{operation['operationId']}.{name}", PARAMETERS.get(name))
+        if described is not None:
+            parameter.setdefault("description", described)
     scope = scope_of(operation)
-    if scope is not None:
+    if scope == OPERATOR_SCOPE:
+        operation["x-plangate-operator"] = True
+        other = "the token of `PLANGATE_METRICS_TOKEN`" if path == "/metrics" else "a session of the operator"
+        _require(operation, f"Needs the operator's key or {other}.")
+    elif scope is not None:
         operation["x-plangate-scope"] = scope
-        more = operation.get("description", "")
-        operation["description"] = f"Needs a key with the scope `{scope}`." + (f"\n\n{more}" if more else "")
-    if needs_key(operation):
+        _require(operation, f"Needs a key with the scope `{scope}`.")
+    if needs_key(operation) and scope != OPERATOR_SCOPE:
         _take_headers(method, operation)
     elif method == "post":
         operation.setdefault("parameters", []).append({"$ref": "#/components/parameters/Idempotency-Key"})
     if operation["operationId"] in BODIES:
         reference = f"#/components/schemas/{BODIES[operation['operationId']]}"
         operation["requestBody"]["content"]["application/json"]["schema"] = {"$ref": reference}
+
+
+def _require(operation: dict[str, Any], requirement: str) -> None:
+    """Begin the description with what a caller needs."""
+    more = operation.get("description", "")
+    operation["description"] = requirement + (f"\n\n{more}" if more else "")
 
 
 def _take_headers(method: str, operation: dict[str, Any]) -> None:
@@ -369,18 +458,18 @@ def _drop_defaults(schema: dict[str, Any]) -> None:
     for name in fields.keys() - set(schema.get("required", ())):
         field = fields[name]
         if isinstance(field, dict) and (default := field.pop("default", None)) not in (None, "", [], {}):
-            said = field.get("description", "")
-            field["description"] = f"{said} Default: `{strict_json.dumps(default).decode()}`.".strip()
+            description = field.get("description", "")
+            field["description"] = f"{description} Default: `{strict_json.dumps(default).decode()}`.".strip()
 
 
-def _drop_made_up_titles(node: Any, *, names: bool = False) -> None:
-    """Pydantic titles each field by its name, in a spelling of its own; only the titles of models say anything."""
+def _drop_generated_titles(node: Any, *, names: bool = False) -> None:
+    """Drop the titles that Pydantic derives from field names; only titles of models are informative."""
     if isinstance(node, list):
         for item in node:
-            _drop_made_up_titles(item)
+            _drop_generated_titles(item)
     elif isinstance(node, dict):
         for key, item in list(node.items()):
             if key == "title" and isinstance(item, str) and not names and "properties" not in node:
                 del node[key]
             else:
-                _drop_made_up_titles(item, names=key in ("properties", "$defs"))
+                _drop_generated_titles(item, names=key in ("properties", "$defs"))

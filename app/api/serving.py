@@ -17,33 +17,33 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-import asyncpg
 import structlog
 import uvicorn
 import uvloop
 
 from app.api.admission import AdmissionBounds, parse_networks
 from app.api.connections import ConnectionLimits, Connections, bound_send_buffer
+from app.api.console_link import listening_url, print_console_link
 from app.api.database_startup import migrate_database, prepare_database
 from app.api.http import create_app, create_operations_app
 from app.api.open_files import backlog, connection_bound, raise_open_files, reserved_files
-from app.assembly import Services, Site, assemble, find_site, kept_secret, prepare_blobs
+from app.assembly import Services, assemble
 from app.base import embedded_postgres
 from app.base.errors import Unavailable
-from app.base.ids import new_id
 from app.base.keys import has_key_shape, hash_key, new_key
 from app.base.logs.configure import configure
 from app.base.logs.processors import Throttle
-from app.base.sealing import Sealer, UnsealError, derive_key
+from app.deployment import Deployment, find_deployment, load_or_create_secret, prepare_blobs
 from app.llm.client import STREAMS_PER_SLOT
 from app.settings import Settings
+from app.tenancy.installation import check_master_key, register_operator_key, require_key
 
 log = structlog.get_logger(__name__)
 
 CHILD_ARGV = (sys.executable, "-P", "-m", "app.api.child_process")
 KEEP_POSTGRES_EVERY_S = 2.0
 DRAIN_S = 5.0
-_told_to_end = threading.Event()
+_stop_requested = threading.Event()
 
 
 def serve(settings: Settings, *, with_worker: bool) -> None:
@@ -51,24 +51,25 @@ def serve(settings: Settings, *, with_worker: bool) -> None:
     _install_signal_handlers()
     _require_blobs(settings)
     bounds = admission_bounds(settings)
-    site = find_site(settings)
+    site = find_deployment(settings)
     try:
         _warn_of_listable_data(site)
         prepare_blobs(site.blobs)
         asyncio.run(prepare_database(site, settings.database_wait_s))
-        asyncio.run(check_master_key(site))
+        asyncio.run(check_master_key(site.migrate_dsn, site.master))
         key_file = _ensure_local_key(settings, site)
         if key_file is None:
-            _require_keys(site)
+            asyncio.run(require_key(site.dsn))
         services = assemble(settings, site, with_worker=with_worker, child_argv=CHILD_ARGV)
         connections = Connections(connection_limits(settings), services.metrics, bounds)
         listening = _listen(settings.host, settings.port, backlog=bounds.backlog)
         bound_send_buffer(listening, connections.limits)
         config = connections.configure(create_app(services), timeout_graceful_shutdown=4, lifespan="on")
-        _print_address(listening, key_file, settings)
+        _print_address(listening, key_file)
         _notify_data_location(site)
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-            server = _Server(config, services, drain_seconds(settings))
+            operator_key = None if key_file is None else key_file.read_text().strip()
+            server = _Server(config, services, drain_seconds(settings), operator_key)
             freeze_startup_objects()
             runner.run(_run_beside_database(site, services, server.serve(sockets=[listening])))
             signal.signal(
@@ -109,7 +110,7 @@ def connection_limits(settings: Settings) -> ConnectionLimits:
     return ConnectionLimits(settings.reader_bytes, settings.stalled_reader_s)
 
 
-async def _run_beside_database(site: Site, services: Services, work: Coroutine[Any, Any, None]) -> None:
+async def _run_beside_database(site: Deployment, services: Services, work: Coroutine[Any, Any, None]) -> None:
     """Run the work of the process, and restart the embedded Postgres if it ends."""
     keeper = asyncio.create_task(_keep_postgres(site, services), name="keep-postgres")
     try:
@@ -118,19 +119,19 @@ async def _run_beside_database(site: Site, services: Services, work: Coroutine[A
         keeper.cancel()
 
 
-async def _keep_postgres(site: Site, services: Services) -> None:
+async def _keep_postgres(site: Deployment, services: Services) -> None:
     if site.postgres is None:
         return
     cannot = Throttle()
     while True:
         await asyncio.sleep(KEEP_POSTGRES_EVERY_S)
         try:
-            await services.db.call("SELECT 1")
+            await services.db.ping()
         except Unavailable:
             try:
                 again = await asyncio.to_thread(embedded_postgres.start, site.postgres.data_dir, create=False)
                 await asyncio.to_thread(again.release)  # this process counts as a user already
-                log.warning("postgres.looked_after")
+                log.warning("postgres.restarted")
                 cannot.reset()
             except embedded_postgres.EmbeddedPostgresError as error:
                 if cannot.allow():
@@ -138,8 +139,8 @@ async def _keep_postgres(site: Site, services: Services) -> None:
 
 
 def _install_signal_handlers() -> None:
-    """SIGTERM unwinds a process that is not in its own loop yet. A terminal that is closed is one, unless whoever
-    started the process said with nohup that it is not."""
+    """Let SIGTERM unwind a process whose loop has not started yet. A terminal that closes is a SIGTERM too, unless the process
+    was started with nohup."""
     signal.signal(signal.SIGTERM, _exit)
     if signal.getsignal(signal.SIGHUP) is signal.SIG_DFL:
         signal.signal(signal.SIGHUP, lambda *_: os.kill(os.getpid(), signal.SIGTERM))
@@ -151,13 +152,13 @@ def _exit(_number: int, _frame: object) -> None:
     Python ignores the exception in the callback of a weak reference, as while the garbage collector runs. The process then
     ends once it listens to signals itself.
     """
-    _told_to_end.set()
+    _stop_requested.set()
     raise SystemExit(0)
 
 
 def drain_seconds(settings: Settings) -> float:
     """Return how long the process serves after /readyz changes and before the listener closes. The default is 0 on a
-    loopback address: no load balancer probes it, and nobody should have to wait after Ctrl-C."""
+    loopback address: no load balancer probes it, and Ctrl-C should be immediate."""
     if settings.drain_s is not None:
         return settings.drain_s
     return 0.0 if is_loopback(settings.host) else DRAIN_S
@@ -166,16 +167,25 @@ def drain_seconds(settings: Settings) -> float:
 class _Server(uvicorn.Server):
     """Drains after a signal, and ends open streams between events before it waits for connections to close."""
 
-    def __init__(self, config: uvicorn.Config, services: Services, drain_s: float) -> None:
+    def __init__(
+        self, config: uvicorn.Config, services: Services, drain_s: float, operator_key: str | None
+    ) -> None:
         super().__init__(config)
+        self._operator_key = operator_key
         self._services = services
         self._drain_s = drain_s
         self._drain_over = drain_s == 0
 
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        if self._operator_key is not None and sockets and sys.stdout.isatty():
+            # At a terminal only: a file or a log never gets one.
+            await print_console_link(self._services, self._operator_key, listening_url(sockets[0]))
+
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
         with super().capture_signals():
-            self.should_exit = _told_to_end.is_set()
+            self.should_exit = _stop_requested.is_set()
             yield
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
@@ -207,7 +217,7 @@ class _Server(uvicorn.Server):
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         self._services.streams.draining.set()
         self._services.hub.invalidate(None)
-        self._services.call_hints.close()
+        self._services.call_notifications.close()
         await super().shutdown(sockets)
 
 
@@ -228,25 +238,24 @@ def _listen(host: str, port: int, setting: str = "--port", backlog: int = 2048) 
         listening.bind((host, port))
     except OSError as error:
         listening.close()
-        told = f"Is another Plangate running? Choose another {setting}."
+        hint = f"Is another Plangate running? Choose another {setting}."
         if error.errno not in (errno.EADDRINUSE, errno.EACCES):
-            told = (
+            hint = (
                 "PLANGATE_HOST, or --host, is to be an address of this machine, such as 127.0.0.1 or 0.0.0.0."
             )
-        raise SystemExit(f"Cannot listen on {host}:{port} ({error.strerror}). {told}") from error
+        raise SystemExit(f"Cannot listen on {host}:{port} ({error.strerror}). {hint}") from error
     listening.listen(backlog)
     listening.setblocking(False)
     return listening
 
 
-def _print_address(listening: socket.socket, key_file: Path | None, settings: Settings) -> None:
-    host, port = listening.getsockname()[:2]
-    print(f"Plangate listens on http://{host}:{port}", flush=True)  # noqa: T201 - for the person who started it
+def _print_address(listening: socket.socket, key_file: Path | None) -> None:
+    print(f"Plangate listens on {listening_url(listening)}", flush=True)  # noqa: T201 - for the person who started it
     if key_file is not None:
         print(f"The operator's key of this machine is in {key_file}", flush=True)  # noqa: T201
 
 
-def _warn_of_listable_data(site: Site) -> None:
+def _warn_of_listable_data(site: Deployment) -> None:
     """Log a warning if other accounts can list the data directory. Its mode is the operator's to change."""
     if site.postgres is not None:
         warning = embedded_postgres.listing_warning(site.postgres.data_dir)
@@ -254,7 +263,7 @@ def _warn_of_listable_data(site: Site) -> None:
             log.warning("data_dir.listable", error=warning)
 
 
-def _notify_data_location(site: Site) -> None:
+def _notify_data_location(site: Deployment) -> None:
     """Print where root's database is when the account that runs Postgres cannot reach the data directory."""
     postgres = site.postgres
     if postgres is not None and postgres.home != postgres.data_dir:
@@ -265,23 +274,6 @@ def _notify_data_location(site: Site) -> None:
         )
 
 
-async def check_master_key(site: Site) -> None:
-    """Exit if the master key cannot open what this database holds, rather than fail at each use."""
-    sealer = Sealer(derive_key(site.master, "installation"))
-    connection = await asyncpg.connect(site.migrate_dsn)
-    try:
-        mine = sealer.seal(b"plangate", "installation")
-        await connection.execute("INSERT INTO installation (marker) VALUES ($1) ON CONFLICT DO NOTHING", mine)
-        sealer.open(await connection.fetchval("SELECT marker FROM installation"), "installation")
-    except UnsealError as error:
-        raise SystemExit(
-            "plangate: PLANGATE_SECRET_KEY is not the one that this database was sealed with, so its secrets cannot be "
-            "opened. Start with that key. (With the embedded database it is in DATA_DIR/secret-key.)"
-        ) from error
-    finally:
-        await connection.close()
-
-
 def is_loopback(host: str) -> bool:
     try:
         return ipaddress.ip_address(host).is_loopback
@@ -289,47 +281,21 @@ def is_loopback(host: str) -> bool:
         return host == "localhost"
 
 
-def _ensure_local_key(settings: Settings, site: Site) -> Path | None:
+def _ensure_local_key(settings: Settings, site: Deployment) -> Path | None:
     """Return the file of the operator's key, created if needed; None unless local with the embedded database."""
     if site.postgres is None or not is_loopback(settings.host):
         return None
     path = settings.data_dir / "local-key"
     if not path.exists():
-        shown, _ = new_key()
+        key, _ = new_key()
         handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
         with os.fdopen(handle, "w") as file:
-            file.write(shown + "\n")
-    key = kept_secret(path)
+            file.write(key + "\n")
+    key = load_or_create_secret(path)
     if not has_key_shape(key):
         raise SystemExit(f"{path} does not hold a key; delete it and start again to get a new one.")
-    asyncio.run(_register_operator(site, hash_key(key)))
+    asyncio.run(register_operator_key(site.migrate_dsn, hash_key(key)))
     return path
-
-
-async def _register_operator(site: Site, hash: bytes) -> None:
-    """Written by the schema's owner: the service's own role cannot make operator keys."""
-    connection = await asyncpg.connect(site.migrate_dsn)
-    try:
-        if await connection.fetchval("SELECT id FROM find_key($1)", hash) is None:
-            await connection.execute("SELECT create_operator_key($1, $2, $3)", new_id("key_"), hash, "serve")
-    finally:
-        await connection.close()
-
-
-def _require_keys(site: Site) -> None:
-    async def key_exists() -> bool:
-        connection = await asyncpg.connect(site.dsn)
-        try:
-            return bool(await connection.fetchval("SELECT key_exists()"))
-        finally:
-            await connection.close()
-
-    if not asyncio.run(key_exists()):
-        raise SystemExit(
-            "There is no API key yet, so nobody could call this service. Create a tenant and a key first:\n"
-            "  plangate tenants create TENANT\n"
-            "  plangate keys create TENANT --principal NAME --scope admin"
-        )
 
 
 def _require_blobs(settings: Settings) -> None:
@@ -347,12 +313,12 @@ def run_worker(settings: Settings) -> None:
     _install_signal_handlers()
     _require_blobs(settings)
     bounds = admission_bounds(settings)
-    site = find_site(settings)
+    site = find_deployment(settings)
     try:
         _warn_of_listable_data(site)
         prepare_blobs(site.blobs)
         asyncio.run(prepare_database(site, settings.database_wait_s))
-        asyncio.run(check_master_key(site))
+        asyncio.run(check_master_key(site.migrate_dsn, site.master))
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
             services = assemble(settings, site, child_argv=CHILD_ARGV)
             connections = Connections(connection_limits(settings), services.metrics, bounds)
@@ -371,12 +337,12 @@ def run_worker(settings: Settings) -> None:
 
 
 async def _run_worker(
-    site: Site, services: Services, connections: Connections, listening: socket.socket | None
+    site: Deployment, services: Services, connections: Connections, listening: socket.socket | None
 ) -> None:
     stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
-    if _told_to_end.is_set():
+    if _stop_requested.is_set():
         stop.set()
     await services.start()
     print("Plangate worker runs", flush=True)  # noqa: T201 - for the person who started it
@@ -395,7 +361,7 @@ async def _run_worker(
 
 
 def migrate_only(settings: Settings) -> None:
-    site = find_site(settings)
+    site = find_deployment(settings)
     try:
         asyncio.run(migrate_database(site, settings.database_wait_s))
     finally:

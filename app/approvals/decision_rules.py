@@ -1,4 +1,4 @@
-"""What a decision may be, given the approval it is about. Pure: the service asks here before it writes anything."""
+"""Validate decisions against the approval that they are about. Pure: the service calls these before it writes."""
 
 from __future__ import annotations
 
@@ -8,26 +8,25 @@ from app.base.errors import Conflict, FieldError, Forbidden, Invalid
 
 
 def validate_decision(row: ApprovalRow, decision: Decision) -> None:
-    """Raise Invalid for a decision that this approval does not accept, whatever its status. An approval is bound to what
-    the approver saw by its digest, so it must have one."""
-    if decision.decision == "approve" and decision.digest is None:
+    """Raise Invalid for a decision that this approval does not accept, whatever its status. The digest binds an
+    approval to what the approver saw, so it is required."""
+    approves = decision.decision == "approve"
+    if approves and decision.digest is None:
         raise _invalid(
             "digest",
             f"required to approve: read GET /approvals/{row.id}/subject, show it to the approver, and send the SHA-256 "
             "of its bytes in hex",
         )
-    if decision.args is not None:
-        if decision.decision != "approve":
-            raise _invalid("args", f"belongs to the decision 'approve', not to {decision.decision!r}")
-        if row.kind == "plan":
-            raise _invalid("args", "a plan is not edited: send 'revise' with feedback")
-    if decision.scope is not None:
-        if decision.decision != "approve":
-            raise _invalid("scope", f"belongs to the decision 'approve', not to {decision.decision!r}")
-        if row.kind == "plan":
-            raise _invalid("scope", "approvals of plans are not remembered: remove 'scope'")
-        if not row.rule.rememberable:
-            raise _invalid("scope", "the rule of this gate is not 'rememberable': remove 'scope'")
+    if not approves:
+        for field, value in (("args", decision.args), ("scope", decision.scope)):
+            if value is not None:
+                raise _invalid(field, f"belongs to the decision 'approve', not to {decision.decision!r}")
+    if row.kind == "plan" and decision.args is not None:
+        raise _invalid("args", "a plan is not edited: send 'revise' with feedback")
+    if row.kind == "plan" and decision.scope is not None:
+        raise _invalid("scope", "approvals of plans are not remembered: remove 'scope'")
+    if decision.scope is not None and not row.rule.rememberable:
+        raise _invalid("scope", "the rule of this gate is not 'rememberable': remove 'scope'")
 
 
 def _invalid(field: str, message: str) -> Invalid:
@@ -35,8 +34,8 @@ def _invalid(field: str, message: str) -> Invalid:
 
 
 def validate_digest(row: ApprovalRow, decision: Decision, *, edits: bool) -> None:
-    """Check that the decision is about the current subject. A repeated edit is accepted with an older
-    digest: whoever sends the current arguments knows them."""
+    """Raise Conflict unless the decision is about the current subject. A repeated edit is accepted with an older
+    digest: an approver who sends the current arguments knows them."""
     if decision.digest is None or decision.digest == row.digest.hex():
         return
     if decision.args is not None and not edits:
@@ -51,12 +50,12 @@ def validate_digest(row: ApprovalRow, decision: Decision, *, edits: bool) -> Non
 def repeated_decision(row: ApprovalRow, decision: Decision, *, edits: bool) -> ApprovalRow:
     """Return the first result if the same principal repeats the same decision; else raise a Conflict that
     shows the decision that won."""
-    mine = next((v for v in row.votes if is_same_person(v.principal, decision.by)), None)
-    same = mine is not None and (mine.decision, mine.scope) == (decision.decision, decision.scope)
-    if same and row.decision == decision.decision and not edits:
+    first = next((v for v in row.votes if is_same_person(v.principal, decision.by)), None)
+    repeats = first is not None and (first.decision, first.scope) == (decision.decision, decision.scope)
+    if repeats and row.decision == decision.decision and not edits:
         return row
-    who = f" by {row.decided_by}" if row.decided_by else ""
-    raise Conflict(f"This approval is already {row.status}{who}.", extra={"approval": row.wire()})
+    decider = f" by {row.decided_by}" if row.decided_by else ""
+    raise Conflict(f"This approval is already {row.status}{decider}.", extra={"approval": row.wire()})
 
 
 def expired_error(row: ApprovalRow) -> Conflict:
@@ -64,8 +63,9 @@ def expired_error(row: ApprovalRow) -> Conflict:
 
 
 def validate_not_requester(row: ApprovalRow, decision: Decision) -> None:
-    asked = row.rule.approvers
-    if asked is not None and asked.not_requester and is_same_person(decision.by, row.requested_by):
+    """Raise Forbidden if the requester decides and the rule excludes the requester."""
+    approvers = row.rule.approvers
+    if approvers is not None and approvers.not_requester and is_same_person(decision.by, row.requested_by):
         raise Forbidden("This approval must be decided by someone other than the requester.")
 
 
@@ -76,9 +76,9 @@ def has_voted(row: ApprovalRow, decision: Decision) -> bool:
         if is_same_person(vote.principal, decision.by):
             if (vote.decision, vote.scope) == (decision.decision, decision.scope):
                 return True
-            how = f" with scope {vote.scope!r}" if vote.scope else ""
+            scope = f" with scope {vote.scope!r}" if vote.scope else ""
             raise Conflict(
-                f"{vote.principal} already voted {vote.decision!r}{how}; a principal has one vote.",
+                f"{vote.principal} already voted {vote.decision!r}{scope}; a principal has one vote.",
                 extra={"approval": row.wire()},
             )
     first = next((v for v in row.votes if v.key_id == decision.key_id), None)
@@ -91,6 +91,5 @@ def has_voted(row: ApprovalRow, decision: Decision) -> bool:
 
 
 def is_remembered(row: ApprovalRow) -> bool:
-    """Return whether everybody who approved asked to remember the approval; anyone who did not has approved
-    this call only."""
+    """Return whether every voter asked to remember the approval. A voter who did not has approved only this call."""
     return bool(row.rule.rememberable) and all(v.scope == "thread" for v in row.votes)

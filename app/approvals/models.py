@@ -1,4 +1,4 @@
-"""Approvals: what is asked, what is decided, and what is remembered."""
+"""Approvals: requests, decisions and grants."""
 
 from __future__ import annotations
 
@@ -7,23 +7,33 @@ from datetime import datetime
 from typing import Any, Literal
 
 import orjson
-from plangate.events import ApprovalInfo
-from plangate.spec.models import ApprovalRule
+from plangate.spec.models import ApprovalPolicies, ApprovalRule
+from plangate.statuses import ApprovalStatus, EndedApprovalStatus
+from plangate.statuses import Decision as DecisionWord
 
 from app.approvals.principals import canonical_principal
 from app.approvals.subject import args_text
 from app.base.responses import to_wire
+from app.events import ApprovalComment, ApprovalInfo
 from app.journal.models import Scope
 
-DecisionWord = Literal["approve", "reject", "revise"]
-Gate = Literal["plan", "tool"]
+GateKind = Literal["plan", "tool"]
+
+
+@dataclass(frozen=True, slots=True)
+class GateState:
+    """The state of a gate for a piece of work: the operator's floor under its rule now, and whether the work opened it
+    before."""
+
+    floor: ApprovalPolicies
+    was_requested: bool
 
 
 @dataclass(frozen=True, slots=True)
 class ApprovalRequest:
-    """What a gate asks. `subject` are the bytes that are approved; `glimpses` is what travels in events."""
+    """A request for approval. `subject` are the bytes to approve; `glimpses` is the part of it that events carry."""
 
-    kind: Gate
+    kind: GateKind
     target: str
     subject: bytes
     glimpses: dict[str, Any]
@@ -32,12 +42,13 @@ class ApprovalRequest:
     runtime_id: str
     requested_by: str
     expires_in_ms: int
+    waiting_actions: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """What an approver says, and the key it comes with. `digest` binds it to what the approver saw; `args` are put in the
-    place of a call's arguments; `scope` asks for the approval to be remembered."""
+    """A decision of the principal `by`, who acts through a key. `digest` is that of the subject that the approver saw;
+    `args` replace the arguments of a call; `scope` asks for the approval to be remembered."""
 
     decision: DecisionWord
     by: str
@@ -50,28 +61,28 @@ class Decision:
 
 
 @dataclass(frozen=True, slots=True)
-class DecidedApproval:
-    """What became of an approval that is no longer pending. `original` is the subject that was asked for, where an
-    approver replaced the arguments."""
+class EndedApproval:
+    """The outcome of an approval that is no longer pending. `original` is the first subject, if an approver replaced the
+    arguments."""
 
     id: str
-    status: Literal["approved", "rejected", "revised", "expired", "cancelled"]
+    status: EndedApprovalStatus
     digest: bytes
     subject: bytes
     original: bytes | None
-    fails_query: bool  # by its rule, should it have expired
+    fails_query: bool  # by its rule, if it expired
     feedback: str | None
     partial: Any
 
 
 @dataclass(frozen=True, slots=True)
-class Vote:
-    """One principal's word, and whether he wants it remembered."""
+class VoteRow:
+    """The vote of a principal. With a `scope` they ask for the approval to be remembered."""
 
     principal: str
     key_id: str
-    decision: str
-    scope: str | None
+    decision: DecisionWord
+    scope: Literal["thread"] | None
     at: datetime
 
 
@@ -82,10 +93,10 @@ def _original_args(subject: bytes | None) -> orjson.Fragment | None:
 
 @dataclass(frozen=True, slots=True)
 class ApprovalRow:
-    """An approval as every reader sees it. `votes` are those that count: a later edit makes earlier ones void."""
+    """An approval. `votes` are the ones that count: a later edit voids earlier votes."""
 
     id: str
-    kind: str
+    kind: GateKind
     target: str
     digest: bytes
     original_subject: bytes | None
@@ -100,31 +111,67 @@ class ApprovalRow:
     runtime_id: str
     tenant: str
     requested_by: str
-    status: str
+    status: ApprovalStatus
     requested_at: datetime
     expires_at: datetime
     decided_at: datetime | None
     decided_by: str | None
-    decision: str | None
+    decision: DecisionWord | None
     feedback: str | None
     partial: bytes | None
-    label: str | None = None  # of a plan: what people read in place of its status
-    votes: list[Vote] = field(default_factory=list)
+    waiting_parents: int
+    waiting_actions: int
+    label: str | None = None  # of a plan: the display name of its status, or `pending_approval`
+    votes: list[VoteRow] = field(default_factory=list)
 
     @property
     def voters(self) -> int:
-        """Return how many people voted. Votes that were cast before names were compared as people may include two of one
+        """The number of people who voted. Votes recorded before principals were normalized may include two from one
         person."""
         return len({canonical_principal(vote.principal) for vote in self.votes})
 
     @property
     def minimum(self) -> int:
-        """How many principals must approve."""
+        """The number of principals who must approve."""
         return self.rule.approvers.minimum if self.rule.approvers else 1
 
     def wire(self) -> dict[str, Any]:
         args, rule = _original_args(self.original_subject), self.rule.to_wire()
         return to_wire(ApprovalInfo, self, original_args=args, rule=rule, resource_id=self.tenant)
+
+
+@dataclass(frozen=True, slots=True)
+class Comment:
+    """A comment of a principal on an approval."""
+
+    id: str
+    approval_id: str
+    principal: str
+    text: str
+    created_at: datetime
+
+    def wire(self) -> dict[str, Any]:
+        return to_wire(ApprovalComment, self)
+
+
+@dataclass(frozen=True, slots=True)
+class PendingGroup:
+    """The pending approvals of one kind, agent and runtime (by name)."""
+
+    kind: GateKind
+    agent: str
+    runtime: str
+    pending: int
+
+
+@dataclass(frozen=True, slots=True)
+class PendingCounts:
+    """The pending approvals. `is_complete` is False if there are more than were counted."""
+
+    pending: int
+    is_complete: bool
+    next_expires_at: datetime | None
+    groups: list[PendingGroup]
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,22 +1,24 @@
-"""Approvals over HTTP: the only place where anything is approved."""
+"""Routes of approvals and grants: the only place where anything is approved."""
 
 from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Path, Query, Response
-from plangate.events import ApprovalInfo
 from plangate.spec.base import at_most
 from plangate.statuses import ApprovalStatus
 from pydantic import Field
 
 from app.approvals import grants, store, views
-from app.approvals.models import Decision
+from app.approvals.models import Decision, GateKind
 from app.approvals.service import ApprovalService
+from app.approvals.store import ApprovalFilter, GrantFilter
 from app.base.errors import Conflict, FieldError, Forbidden, Invalid, NotFound
 from app.base.responses import to_wire
-from app.tenancy.http import Body, GatedRoute, Operation, Paging, Reading, operation, service
+from app.events import ApprovalComment, ApprovalInfo
+from app.tenancy.http import GatedRoute, Moment, Operation, Paging, ReadOperation, operation, service
 from app.tenancy.models import Caller
+from app.tenancy.request_body import Body
 
 router = APIRouter(route_class=GatedRoute, tags=["approvals"])
 
@@ -37,7 +39,7 @@ class Decide(Body):
     decision: Literal["approve", "reject", "revise"]
     """`revise` asks for another plan; of a tool call it is a rejection with feedback."""
     feedback: Annotated[str, Field(max_length=20_000)] | None = None
-    """What the agent is told."""
+    """The feedback that the agent receives."""
     partial: Any = None
     args: dict[str, Any] | None = None
     """With `approve`, for tools: takes the place of the call's arguments, as it is."""
@@ -46,16 +48,24 @@ class Decide(Body):
     scope: Literal["thread"] | None = None
 
     def by(self, caller: Caller) -> Decision:
+        """Return the decision of the caller."""
         return Decision(
-            self.decision,
-            caller.principal,
-            caller.key_id,
-            self.feedback,
-            self.partial,
-            self.digest,
-            self.args,
-            self.scope,
+            decision=self.decision,
+            by=caller.principal,
+            key_id=caller.key_id,
+            feedback=self.feedback,
+            partial=self.partial,
+            digest=self.digest,
+            args=self.args,
+            scope=self.scope,
         )
+
+
+class PostComment(Body):
+    """A comment for the other people who decide. It is never sent to a model."""
+
+    text: Annotated[str, Field(min_length=1, max_length=10_000, pattern=r"\S")]
+    """The comment; not blank."""
 
 
 class DecideOne(Decide):
@@ -68,22 +78,66 @@ class DecideMany(Body):
     """The decisions: all are taken, or none."""
 
 
-@router.get("/approvals", summary="The inbox: approvals, newest first", response_model=views.ApprovalPage)
+@router.get(
+    "/approvals",
+    summary="The inbox: approvals, newest first",
+    description="A page examines the newest 2,000 approvals at most, 500 with `text`, and those of one query if "
+    "`queryId` is given. It may be short or empty although there are more: follow `nextCursor` until it is null.",
+    response_model=views.ApprovalPage,
+)
 async def list_approvals(
-    op: Reading,
+    op: ReadOperation,
     approvals: Approvals,
     page: Paging,
     status: ApprovalStatus | None = None,
     query_id: Annotated[str | None, Query(alias="queryId", max_length=100)] = None,
     thread_id: Annotated[str | None, Query(alias="threadId", max_length=100)] = None,
-    kind: Literal["plan", "tool"] | None = None,
+    kind: GateKind | None = None,
+    agent: Annotated[str | None, Query(max_length=100)] = None,
+    tool: Annotated[str | None, Query(max_length=100, description="The tool of a call.")] = None,
+    runtime: Annotated[str | None, Query(max_length=100, description="The name of a runtime.")] = None,
+    requester: Annotated[
+        str | None, Query(max_length=200, description="The principal that asked for the query.")
+    ] = None,
+    from_: Annotated[Moment | None, Query(alias="from", description="Requested then or later.")] = None,
+    to: Annotated[Moment | None, Query(description="Requested before.")] = None,
+    text: Annotated[
+        str | None,
+        Query(
+            min_length=1,
+            max_length=200,
+            description="In target, agent, requester, feedback, or glimpses of at most 64 KiB.",
+        ),
+    ] = None,
 ) -> Response:
-    rows = await approvals.page(op.tx, page.last("approvals"), [status, query_id, thread_id, kind], page.rows)
-    return await op.respond(page.body([r.wire() for r in rows], "id"))
+    filters = ApprovalFilter(
+        status=status,
+        query_id=query_id,
+        thread_id=thread_id,
+        kind=kind,
+        agent=agent,
+        tool=tool,
+        runtime=runtime,
+        requester=requester,
+        since=from_,
+        before=to,
+        text=text,
+    )
+    rows, last = await approvals.page(op.tx, page.last("approvals"), page.limit, filters)
+    return await op.respond(page.body_until([r.wire() for r in rows], last))
+
+
+@router.get(
+    "/approvals/counts",
+    summary="How many approvals are pending",
+    response_model=views.PendingCountsView,
+)
+async def count_pending_approvals(op: ReadOperation, approvals: Approvals) -> Response:
+    return await op.respond(to_wire(views.PendingCountsView, await approvals.count_pending(op.tx)))
 
 
 @router.get("/approvals/{approval_id}", summary="One approval", response_model=ApprovalInfo)
-async def read_approval(approval_id: ApprovalId, op: Reading, approvals: Approvals) -> Response:
+async def read_approval(approval_id: ApprovalId, op: ReadOperation, approvals: Approvals) -> Response:
     return await op.respond((await approvals.read(op.tx, approval_id)).wire())
 
 
@@ -92,15 +146,41 @@ async def read_approval(approval_id: ApprovalId, op: Reading, approvals: Approva
     summary="The exact bytes that are approved; their SHA-256 is the digest",
     response_model=views.Subject,
 )
-async def read_approval_subject(approval_id: ApprovalId, op: Reading, approvals: Approvals) -> Response:
+async def read_approval_subject(approval_id: ApprovalId, op: ReadOperation, approvals: Approvals) -> Response:
     return await op.respond(await approvals.subject(op.tx, approval_id))
+
+
+@router.get(
+    "/approvals/{approval_id}/comments",
+    summary="Comments on an approval, newest first",
+    response_model=views.CommentPage,
+)
+async def list_approval_comments(
+    approval_id: ApprovalId, op: Deciding, approvals: Approvals, page: Paging
+) -> Response:
+    after = page.last(f"comments {approval_id}")
+    comments, last = await approvals.comments(op.tx, approval_id, after, page.limit)
+    return await op.respond(page.body_until([comment.wire() for comment in comments], last))
+
+
+@router.post(
+    "/approvals/{approval_id}/comments",
+    status_code=201,
+    summary="Comment on an approval",
+    response_model=ApprovalComment,
+)
+async def post_approval_comment(
+    approval_id: ApprovalId, body: PostComment, op: Deciding, approvals: Approvals
+) -> Response:
+    comment = await approvals.comment(op.tx, approval_id, op.caller.principal, body.text)
+    return await op.respond(comment.wire(), 201, f"/approvals/{approval_id}/comments")
 
 
 @router.post(
     "/approvals/{approval_id}",
     summary="Decide: approve, reject or revise",
-    description="Of any number of decisions one wins. The same decision again by the same principal gives the first "
-    "answer; a different one is a 409 that shows the winner.",
+    description="If several people decide at once, the first decision wins. The same decision again by the same "
+    "principal gives the first answer; a different one is a 409 that shows the winner.",
     response_model=ApprovalInfo,
 )
 async def decide_approval(
@@ -119,41 +199,50 @@ async def decide_approvals(
     approvals: Approvals,
 ) -> Response:
     ids = [d.id for d in body.decisions]
-    twice = next((n for n, id in enumerate(ids) if id in ids[:n]), None)
-    if twice is not None:
+    repeated = next((n for n, id in enumerate(ids) if id in ids[:n]), None)
+    if repeated is not None:
         raise Invalid(
-            "The request names an approval twice.", [FieldError(f"/decisions/{twice}/id", ids[twice])]
+            "The request names an approval twice.", [FieldError(f"/decisions/{repeated}/id", ids[repeated])]
         )
-    done: dict[str, Any] = {}
+    decided: dict[str, Any] = {}
     await approvals.lock_queries(op.tx, ids)
-    for n in sorted(range(len(ids)), key=lambda n: ids[n]):  # one order of locks for everybody
-        one = body.decisions[n]
+    for n in sorted(range(len(ids)), key=lambda n: ids[n]):  # all requests lock in one order
+        decision = body.decisions[n]
         try:
-            row = await approvals.decide(op.tx, one.id, one.by(op.caller))
+            row = await approvals.decide(op.tx, decision.id, decision.by(op.caller))
         except Conflict as error:
-            raise Conflict(f"{one.id}: {error.detail} Nothing was decided.", extra=error.extra) from error
+            raise Conflict(
+                f"{decision.id}: {error.detail} Nothing was decided.", extra=error.extra
+            ) from error
         except Forbidden as error:
-            raise Forbidden(f"{one.id}: {error.detail} Nothing was decided.") from error
+            raise Forbidden(f"{decision.id}: {error.detail} Nothing was decided.") from error
         except NotFound as error:
             raise NotFound(f"{error.detail} Nothing was decided.") from error
         except Invalid as error:
-            flaws = [FieldError(f"/decisions/{n}{f.pointer}", f.message) for f in error.errors]
-            raise Invalid(f"{one.id}: {error.detail} Nothing was decided.", flaws) from error
-        done[one.id] = row.wire()
-    return await op.respond({"approvals": [done[id] for id in ids]})
+            errors = [FieldError(f"/decisions/{n}{e.pointer}", e.message) for e in error.errors]
+            raise Invalid(f"{decision.id}: {error.detail} Nothing was decided.", errors) from error
+        decided[decision.id] = row.wire()
+    return await op.respond({"approvals": [decided[id] for id in ids]})
 
 
-@router.get("/grants", summary="Remembered approvals, newest first", response_model=views.GrantPage)
+@router.get(
+    "/grants",
+    summary="Remembered approvals, newest first",
+    description="A page examines the newest 2,000 grants at most, and those of one thread if `threadId` is given. It may be "
+    "short or empty although there are more: follow `nextCursor` until it is null.",
+    response_model=views.GrantPage,
+)
 async def list_grants(
-    op: Reading,
+    op: ReadOperation,
     page: Paging,
     thread_id: Annotated[str | None, Query(alias="threadId", max_length=100)] = None,
     agent: Annotated[str | None, Query(max_length=100)] = None,
     tool: Annotated[str | None, Query(max_length=100)] = None,
     active: Annotated[bool | None, Query(description="Neither revoked nor past its time.")] = None,
 ) -> Response:
-    rows = await store.grants(op.tx, page.last("grants"), thread_id, agent, tool, active, page.rows)
-    return await op.respond(page.body([to_wire(views.GrantView, row) for row in rows], "id"))
+    filters = GrantFilter(thread_id=thread_id, agent=agent, tool=tool, active=active)
+    rows, last = await store.grants(op.tx, after=page.last("grants"), limit=page.limit, filters=filters)
+    return await op.respond(page.body_until([to_wire(views.GrantView, row) for row in rows], last))
 
 
 @router.delete(

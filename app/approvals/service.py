@@ -1,55 +1,70 @@
-"""The verbs of approvals. Only `decide` approves anything, and only the HTTP door calls it.
+"""The operations of approvals. Only `decide` approves anything, and only the routes call it.
 
-A decision is one transaction: the compare-and-set on the row, its event, and the wake-up of the query. So none is
-taken and then lost, and of any number of decisions one wins.
+A decision is one transaction: the compare-and-set on the row, its event, and the wake-up of the query. So no decision
+is lost after it was recorded, and if several people decide at once, one decision wins.
 """
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import orjson
-from plangate.events import ApprovalDecisionEvent, ApprovalRequiredEvent
-from plangate.spec.models import ApprovalPolicies
 from plangate.spec.toolkits import builtin_tools
 from plangate.spec.variable_schemas import has_variables, schema_without_meta
+from plangate.statuses import EndedApprovalStatus
 
 from app.approvals import decision_rules, grants, store
-from app.approvals.models import ApprovalRequest, ApprovalRow, DecidedApproval, Decision, Gate
+from app.approvals.models import (
+    ApprovalRequest,
+    ApprovalRow,
+    Comment,
+    Decision,
+    EndedApproval,
+    GateKind,
+    GateState,
+    PendingCounts,
+)
 from app.approvals.states import STATUS_OF_DECISION
+from app.approvals.store import ApprovalFilter
 from app.approvals.subject import parse_args, with_args
-from app.base.errors import FieldError, Gone, Invalid, NotFound
+from app.base.errors import Conflict, FieldError, Gone, Invalid, NotFound
 from app.base.ids import is_id, new_id
 from app.base.json import strict_json
 from app.base.json.offload import offload
 from app.base.postgres.database import Database, Tx
+from app.base.responses import to_wire
 from app.base.schema.checker import SchemaChecker
-from app.engine import lease_store as queue_store
+from app.engine.service import lock_query, wake_query
 from app.engine.worker import for_each_due
-from app.journal import store as journal_store
+from app.events import (
+    ApprovalCommentEvent,
+    ApprovalCommentNotice,
+    ApprovalDecisionEvent,
+    ApprovalRequiredEvent,
+)
 from app.journal.models import Scope, event
+from app.journal.service import append_events, load_scope
 from app.runtimes.service import Runtimes
-from app.tenancy.floor import parse_floor
 
-# What the owner of a plan does, in the transaction in which its gate closes without an approval: (tx, approval, subject).
-GateClosed = Callable[[Tx, ApprovalRow, bytes], Awaitable[None]]
+PlanGateClosed = Callable[[Tx, ApprovalRow, bytes], Awaitable[None]]
+"""Called as `(tx, approval, subject)` in the transaction in which the gate of a plan closes without an approval."""
 
-NO_SUBJECT = b"{}"  # of an approval whose thread was deleted: it was decided long ago
+EXPIRED_TOGETHER = 100  # approvals at most in one round
+MAX_COUNTED = 10_000  # pending approvals
+MAX_GROUPS = 100  # of pending approvals
+MAX_COMMENTS = 500  # on one approval
+NO_SUBJECT = b"{}"  # stands for the subject of an approval whose thread was deleted: it was decided long ago
 
 
-@dataclass(frozen=True, slots=True)
-class GateState:
-    """How a gate stands for a piece of work: the floor under its rule now, and whether it was asked before."""
-
-    floor: ApprovalPolicies
-    asked: bool
+class TooManyComments(Conflict):
+    kind, title = "too_many_comments", "The approval has as many comments as it can have"
 
 
 class ApprovalService:
     def __init__(
-        self, db: Database, runtimes: Runtimes, schemas: SchemaChecker, plan_gate_closed: GateClosed
+        self, db: Database, runtimes: Runtimes, schemas: SchemaChecker, plan_gate_closed: PlanGateClosed
     ) -> None:
         self._db = db
         self._runtimes = runtimes
@@ -58,170 +73,143 @@ class ApprovalService:
 
     # -- the gate's side -------------------------------------------------------------------------------------
 
-    async def standing(self, tx: Tx, work_id: str, kind: Gate) -> GateState:
-        """Asked anew at every gate: what the operator changes holds from the next one on."""
-        row = await store.gate_state(tx, work_id, kind)
-        return GateState(parse_floor(row["floor"]), row["asked"])
+    async def gate_state(self, tx: Tx, work_id: str, kind: GateKind) -> GateState:
+        """Return the state of a gate. Read it at every gate: a floor that the operator changes applies from the next
+        gate on."""
+        return await store.gate_state(tx, work_id=work_id, kind=kind)
 
-    async def asked(self, tx: Tx, work_id: str, kind: Gate) -> bool:
-        """Return whether this work opened an approval of this kind before."""
-        return await store.by_work(tx, work_id, kind) is not None
+    async def was_requested(self, tx: Tx, work_id: str, kind: GateKind) -> bool:
+        """Return whether this work requested an approval of this kind before."""
+        return await store.exists(tx, work_id=work_id, kind=kind)
 
     async def request(self, tx: Tx, request: ApprovalRequest, *, by_policy: bool = False) -> None:
         """Open an approval, with its event, unless this work opened it before a crash. With `by_policy` the
         rule is `never`: the row is written for the record and approved at once, as is one that a grant
         covers."""
-        row = await store.open_approval(
-            tx,
-            new_id("apr_"),
-            request.kind,
-            request.target,
-            request.subject,
-            strict_json.dumps(request.glimpses),
-            strict_json.dumps(request.rule.to_wire()),
-            request.scope.query_id,
-            request.scope.work_id,
-            request.scope.agent,
-            request.scope.thread_id,
-            request.runtime_id,
-            request.requested_by,
-            float(request.expires_in_ms),
-        )
-        if row is None:
+        pending = await store.insert(tx, approval_id=new_id("apr_"), request=request)
+        if pending is None:
             return
-        opened = store.approval_from_row(row)
         if by_policy:
-            await store.decide(tx, opened.id, "approved", "policy", "approve", None, None)
+            await store.approve_by_policy(tx, approval_id=pending.id)
             return
         grant = await grants.covering_grant(tx, request)
         if grant is None:
-            await self._emit_opened(tx, opened, request.scope)
+            await self._emit_opened(tx, pending, request.scope)
             return
-        grant_id, granted_by = grant
-        used = await store.set_grant(tx, opened.id, granted_by, grant_id)
-        await self._emit_ended(tx, used, request.scope)
-
-    async def decided(self, tx: Tx, work_id: str, kind: Gate) -> DecidedApproval | None:
-        """Return the outcome of the approval that this work opened, or None while it is pending."""
-        row = await store.ended_of_work(tx, work_id, kind)
-        if row is None:
-            return None
-        return DecidedApproval(
-            row["id"],
-            row["status"],
-            row["digest"],
-            row["subject"],
-            row["original_subject"],
-            store.rule_from_stored(row["rule"]).on_expiry == "fail",
-            row["feedback"],
-            None if row["partial"] is None else orjson.loads(row["partial"]),
+        approved = await store.approve_by_grant(
+            tx, approval_id=pending.id, by=grant.granted_by, grant_id=grant.id
         )
+        await self._emit_ended(tx, approved, request.scope)
+
+    async def outcome(self, tx: Tx, work_id: str, kind: GateKind) -> EndedApproval | None:
+        """Return the outcome of the approval that this work opened, or None while it is pending."""
+        return await store.ended_of_work(tx, work_id=work_id, kind=kind)
 
     # -- the approver's side ---------------------------------------------------------------------------------
 
     async def decide(self, tx: Tx, approval_id: str, decision: Decision) -> ApprovalRow:
         """Record a decision or a vote. A repetition by the same principal returns the first result; a
         different decision raises a Conflict that shows the decision that won."""
-        row, subject, late = await self._lock(tx, approval_id)
+        locked = await self._lock(tx, approval_id)
+        row, subject = locked.approval, locked.subject or NO_SUBJECT
         decision_rules.validate_decision(row, decision)
-        wanted = subject if decision.args is None else with_args(subject, decision.args)
-        edits = wanted != subject
+        edited = subject if decision.args is None else with_args(subject, decision.args)
+        edits = edited != subject
         decision_rules.validate_digest(row, decision, edits=edits)
         if row.status != "pending":
             return decision_rules.repeated_decision(row, decision, edits=edits)
-        if late:
+        if locked.is_late:
             raise decision_rules.expired_error(row)
         decision_rules.validate_not_requester(row, decision)
         if edits:
-            row = await self._replace_args(tx, row, wanted)
+            row = await self._replace_args(tx, row, edited)
         if not decision_rules.has_voted(row, decision):
-            said = (decision.by, decision.key_id, decision.decision, decision.scope)
-            row.votes.append(await store.vote(tx, row.id, row.edits, *said))
+            vote = await store.insert_vote(tx, approval_id=row.id, edits=row.edits, vote=decision)
+            row.votes.append(vote)
         if decision.decision == "approve" and row.voters < row.minimum:
             if edits:
                 await self._emit_opened(tx, row, await self._scope_of(tx, row))
             return row
-        ended = await self._end(
-            tx,
-            row,
-            STATUS_OF_DECISION[decision.decision],
-            decision.by,
-            decision.decision,
-            decision.feedback,
-            decision.partial,
-        )
+        ended = await self._end(tx, row, STATUS_OF_DECISION[decision.decision], decision)
         if decision.decision == "approve" and decision_rules.is_remembered(ended):
-            await grants.add_grant(tx, ended, wanted, decision.by)
+            await grants.add_grant(tx, ended, edited, decision.by)
         return ended
 
     async def _replace_args(self, tx: Tx, row: ApprovalRow, subject: bytes) -> ApprovalRow:
-        """Another subject in the place of this one, if the tool takes its arguments; what was voted so far is void."""
+        """Replace the subject, which voids earlier votes. Raise Invalid if the tool does not accept the arguments."""
         args = await offload(parse_args, subject)
         runtime = await self._runtimes.get(tx.tenant, row.runtime_id, tx)
         schemas = {t.name: t.validation_schema for t in builtin_tools(runtime.spec, runtime.agent(row.agent))}
         own = schema_without_meta if has_variables(runtime.agent(row.agent)) else dict
         schemas |= {name: own(tool.input_schema) for name, tool in runtime.tools.items()}
-        schema = await offload(self._schemas.compile, schemas.get(row.target, False))
-        flaws = await offload(schema.errors, args)
-        if flaws:
+        errors = await offload(self._schemas.errors, schemas.get(row.target, False), args)
+        if errors:
             raise Invalid(
                 f"args do not match the inputSchema of {row.target}; nothing was decided.",
-                [FieldError("/args" + f.pointer, f.message) for f in flaws],
+                [FieldError("/args" + e.pointer, e.message) for e in errors],
             )
         glimpses = {"args": args}  # literal: no variable is behind them
-        return await store.replace(tx, row.id, subject, strict_json.dumps(glimpses))
+        return await store.replace_subject(
+            tx, approval_id=row.id, subject=subject, glimpses=strict_json.dumps(glimpses)
+        )
 
     async def lock_queries(self, tx: Tx, approval_ids: Sequence[str]) -> None:
-        """For who decides several at once: the queries first, in the order in which everybody locks them."""
-        for query_id in await store.query_ids_of(tx, approval_ids):
-            await queue_store.lock(tx, query_id)
+        """Lock the queries of approvals that are decided together, in one order, so that no two transactions wait for
+        each other."""
+        for query_id in await store.query_ids_of(tx, approval_ids=approval_ids):
+            await lock_query(tx, query_id=query_id)
 
-    async def _lock(self, tx: Tx, approval_id: str) -> tuple[ApprovalRow, bytes, bool]:
-        """Lock the approval's query and then its row. Return the row, the subject, and whether the approval
-        has expired."""
-        query_id = await store.query_id_of(tx, approval_id) if is_id("apr_", approval_id) else None
+    async def _lock(self, tx: Tx, approval_id: str) -> store.LockedApproval:
+        """Lock the approval's query and then its row. Raise NotFound."""
+        await lock_query(tx, query_id=await self._query_id_of(tx, approval_id))
+        locked = await store.lock(tx, approval_id=approval_id)
+        (row,) = await self._with_votes(tx, [locked.approval])
+        return replace(locked, approval=row)
+
+    async def _query_id_of(self, tx: Tx, approval_id: str) -> str:
+        """Return the query of an approval. Raise NotFound."""
+        query_id = (
+            await store.query_id_of(tx, approval_id=approval_id) if is_id("apr_", approval_id) else None
+        )
         if query_id is None:
             raise NotFound(f"There is no approval {approval_id!r}.")
-        await queue_store.lock(tx, query_id)
-        row = await store.lock(tx, approval_id)
-        subject = row["subject"] or NO_SUBJECT
-        return await self._add_vote(tx, store.approval_from_row(row)), subject, bool(row["late"])
+        return query_id
 
-    async def _add_vote(self, tx: Tx, row: ApprovalRow) -> ApprovalRow:
-        return replace(row, votes=(await store.votes(tx, [row.id])).get(row.id, []))
+    async def _with_votes(self, tx: Tx, rows: Sequence[ApprovalRow]) -> list[ApprovalRow]:
+        votes = await store.votes(tx, approval_ids=[row.id for row in rows])
+        return [replace(row, votes=votes.get(row.id, [])) for row in rows]
 
     async def _end(
         self,
         tx: Tx,
         row: ApprovalRow,
-        status: str,
-        by: str | None,
-        decision: str | None,
-        feedback: str | None = None,
-        partial: Any = None,
+        status: EndedApprovalStatus,
+        decision: Decision | None = None,
     ) -> ApprovalRow:
-        """End an approval: row, event and wake-up. No other code ends one."""
-        packed = None if partial is None else strict_json.dumps(partial)
-        done = await store.decide(tx, row.id, status, by, decision, feedback, packed)
-        if done is None:  # its time passed while this transaction had it
+        """End an approval: row, event and wake-up. No other code ends one. `decision` is None if no person
+        decided."""
+        ended = await store.decide(tx, approval_id=row.id, status=status, decision=decision)
+        if ended is None:  # its time passed while this transaction held the row
             raise decision_rules.expired_error(row)
-        ended = replace(store.approval_from_row(done), votes=row.votes)
+        ended = replace(ended, votes=row.votes)
         if ended.kind == "plan" and status != "approved":
             await self._plan_gate_closed(tx, ended, await self.subject(tx, ended.id))
         await self._emit_ended(tx, ended, await self._scope_of(tx, ended))
-        await queue_store.wake(tx, ended.query_id)
+        await wake_query(tx, query_id=ended.query_id)
         return ended
 
-    # -- telling ---------------------------------------------------------------------------------------------
+    # -- events ----------------------------------------------------------------------------------------------
 
     async def _scope_of(self, tx: Tx, row: ApprovalRow) -> Scope:
-        """Where the gate opened: all events about it stand under the same parent."""
-        found = await journal_store.load_scope(tx, row.work_id)
-        return found or Scope(row.query_id, row.thread_id, row.work_id, None, row.agent)
+        """Return the scope in which the approval was requested: all events about it have the same parent."""
+        scope = await load_scope(tx, work_id=row.work_id)
+        return scope or Scope(row.query_id, row.thread_id, row.work_id, None, row.agent)
 
     async def _emit_opened(self, tx: Tx, row: ApprovalRow, scope: Scope) -> None:
-        """Emit that a gate opens, or that it asks again because the arguments have changed."""
-        await journal_store.append(tx, row.query_id, [event(scope, ApprovalRequiredEvent, data=row.wire())])
+        """Emit that an approval was requested, or that its arguments have changed and need another decision."""
+        await append_events(
+            tx, query_id=row.query_id, events=[event(scope, ApprovalRequiredEvent, data=row.wire())]
+        )
 
     async def _emit_ended(self, tx: Tx, row: ApprovalRow, scope: Scope) -> None:
         data: dict[str, Any] = {
@@ -235,54 +223,94 @@ class ApprovalService:
             data["args"] = orjson.loads(row.glimpses)["args"]
         if row.grant_id is not None:
             data["grantId"] = row.grant_id
-        await journal_store.append(tx, row.query_id, [event(scope, ApprovalDecisionEvent, data=data)])
+        await append_events(
+            tx, query_id=row.query_id, events=[event(scope, ApprovalDecisionEvent, data=data)]
+        )
 
     # -- without a person ------------------------------------------------------------------------------------
 
     async def cancel_of_query(self, tx: Tx, query_id: str, _reason: str) -> None:
-        """Withdraws what a query that ends still asks for."""
-        for approval_id in await store.open_of_query(tx, query_id):
-            await self._end(tx, await self.read(tx, approval_id), "cancelled", None, None)
+        """Cancel the open approvals of a query that ends."""
+        for approval_id in await store.open_of_query(tx, query_id=query_id):
+            await self._end(tx, await self.read(tx, approval_id), "cancelled")
 
     async def expire_due(self) -> int:
-        """End the approvals that nobody decided in time, once each, by the database's clock."""
-        due = await store.due(self._db, 100)
+        """End overdue approvals, once each, by the database's clock."""
+        due = await store.due(self._db, limit=EXPIRED_TOGETHER)
         await for_each_due(due, self._expire)
         return len(due)
 
     async def _expire(self, tenant: str, approval_id: str) -> None:
         async with self._db.transaction(tenant) as tx:
-            row, _, _ = await self._lock(tx, approval_id)
+            row = (await self._lock(tx, approval_id)).approval
             if row.status == "pending":
-                await self._end(tx, row, "expired", None, None)
+                await self._end(tx, row, "expired")
 
     # -- reading ---------------------------------------------------------------------------------------------
 
     async def read(self, tx: Tx, approval_id: str) -> ApprovalRow:
-        row = await store.by_id(tx, approval_id) if is_id("apr_", approval_id) else None
+        """Return an approval with its votes. Raise NotFound."""
+        row = await store.by_id(tx, approval_id=approval_id) if is_id("apr_", approval_id) else None
         if row is None:
             raise NotFound(f"There is no approval {approval_id!r}.")
-        return await self._add_vote(tx, store.approval_from_row(row))
+        (row,) = await self._with_votes(tx, [row])
+        return row
 
     async def open_of_query(self, tx: Tx, query_id: str) -> list[str]:
-        return await store.open_of_query(tx, query_id)
+        """Return the ids of the pending approvals of a query."""
+        return await store.open_of_query(tx, query_id=query_id)
 
     async def subject(self, tx: Tx, approval_id: str) -> bytes:
         """Return the bytes to approve; their SHA-256 is the digest. Raise NotFound or Gone."""
-        found = await store.subject(tx, approval_id) if is_id("apr_", approval_id) else None
-        if found is None:
+        subject = await store.subject(tx, approval_id=approval_id) if is_id("apr_", approval_id) else None
+        if subject is None:
             raise NotFound(f"There is no approval {approval_id!r}.")
-        if found["subject"] is None:
+        if not subject:
             raise Gone(
                 "The thread of this approval was deleted together with the subject. The decision and the digest are "
                 f"kept: GET /approvals/{approval_id}."
             )
-        subject: bytes = found["subject"]
         return subject
 
     async def page(
-        self, tx: Tx, before: str | None, filters: list[str | None], limit: int
-    ) -> list[ApprovalRow]:
-        rows = [store.approval_from_row(r) for r in await store.page(tx, before, *filters, limit)]
-        votes = await store.votes(tx, [r.id for r in rows])
-        return [replace(r, votes=votes.get(r.id, [])) for r in rows]
+        self, tx: Tx, after: str | None, limit: int, filters: ApprovalFilter
+    ) -> tuple[list[ApprovalRow], str | None]:
+        """Return up to `limit` approvals, newest first, and the id after which the next page begins, or None on the
+        last."""
+        rows, last = await store.page(tx, after=after, limit=limit, filters=filters)
+        return await self._with_votes(tx, rows), last
+
+    async def count_pending(self, tx: Tx) -> PendingCounts:
+        return await store.count_pending(tx, most=MAX_COUNTED, groups=MAX_GROUPS)
+
+    # -- comments --------------------------------------------------------------------------------------------
+
+    async def comment(self, tx: Tx, approval_id: str, by: str, text: str) -> Comment:
+        """Add a comment on an approval, whatever its status. Emit an event without the text if its query is not over:
+        the journal has more readers than an approval has approvers. Raise NotFound, Gone or TooManyComments."""
+        query_id = await self._query_id_of(tx, approval_id)
+        status = await lock_query(tx, query_id=query_id)
+        await self.subject(tx, approval_id)  # after the lock: the deletion of a thread locks its queries, too
+        earlier = await store.count_comments(tx, approval_id=approval_id)
+        if earlier >= MAX_COMMENTS:
+            raise TooManyComments(
+                f"This approval has {earlier} comments, the most that an approval can have. Decide it, or continue elsewhere."
+            )
+        comment = await store.insert_comment(
+            tx, comment_id=new_id("cmt_"), approval_id=approval_id, by=by, text=text
+        )
+        if status in ("queued", "running", "waiting"):
+            scope = await self._scope_of(tx, await self.read(tx, approval_id))
+            notice = to_wire(ApprovalCommentNotice, comment, count=earlier + 1)
+            await append_events(
+                tx, query_id=query_id, events=[event(scope, ApprovalCommentEvent, data=notice)]
+            )
+        return comment
+
+    async def comments(
+        self, tx: Tx, approval_id: str, after: str | None, limit: int
+    ) -> tuple[list[Comment], str | None]:
+        """Return up to `limit` comments on an approval, newest first, and the id after which the next page begins, or None
+        on the last. Raise NotFound."""
+        await self.read(tx, approval_id)
+        return await store.comments(tx, approval_id=approval_id, after=after, limit=limit)

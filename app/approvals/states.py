@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from plangate.statuses import ApprovalStatus, Decision
+from plangate.statuses import ApprovalStatus, Decision, EndedApprovalStatus
 
 from app.base.lifecycle import Lifecycle
 
@@ -21,7 +21,7 @@ APPROVAL_LIFE = Lifecycle[ApprovalStatus](
     },
 )
 
-STATUS_OF_DECISION: Final[Mapping[Decision, ApprovalStatus]] = {
+STATUS_OF_DECISION: Final[Mapping[Decision, EndedApprovalStatus]] = {
     "approve": "approved",
     "reject": "rejected",
     "revise": "revised",

@@ -1,4 +1,4 @@
-"""What is approved of a tool call, as bytes. Pure."""
+"""The subject of an approval of a tool call, as bytes. Pure."""
 
 from __future__ import annotations
 

@@ -1,19 +1,20 @@
-"""Answers of the routes of approvals and grants. An approval is the catalogue's `ApprovalInfo`, in events and here alike."""
+"""Responses of the routes of approvals and grants. An approval is `ApprovalInfo`, as in events."""
 
 from __future__ import annotations
 
 from datetime import datetime
 from typing import Annotated, Literal
 
-from plangate.events import ApprovalInfo, JsonObject, ReferenceHandle
+from plangate.spec.transports import Replay
 from pydantic import Field, JsonValue
 from typing_extensions import TypeAliasType
 
 from app.base.responses import CursorPage, View
+from app.events import ApprovalComment, ApprovalInfo, Fact, JsonObject, ReferenceHandle
 
 
 class ToolSubject(View):
-    """What is approved of a tool call: the call, and what it was when the gate opened."""
+    """The subject of an approval of a tool call: the call as it was when approval was requested."""
 
     kind: Literal["tool"]
     """Always `tool`."""
@@ -45,8 +46,9 @@ class SubjectVariable(View):
 
 
 class PlanSubject(View):
-    """What is approved of a plan: its bytes and inputs, and all that it names. `planDigest` is the SHA-256 of the plan
-    alone; `runtimeVersion` and `dispatchers` are digests of the definitions that carry it out, by kind of action."""
+    """The subject of an approval of a plan: its body, its inputs, and everything that it names. `planDigest` is the
+    SHA-256 of the plan alone; `runtimeVersion` and `dispatchers` are digests of the definitions that carry it out, by
+    kind of action."""
 
     kind: Literal["plan"]
     """Always `plan`."""
@@ -62,6 +64,10 @@ class PlanSubject(View):
     """The digest of the runtime's spec."""
     dispatchers: dict[str, str]
     """The digests of the dispatchers that carry it out, by kind of action."""
+    replay: dict[str, Replay]
+    """Whether actions of a kind may be sent again if a crash left their outcome open: `safe` or `never`."""
+    facts: list[Fact]
+    """The facts that the kind of the plan declares, computed by the service."""
     references: list[SubjectReference]
     """The references that it names, with their digests."""
     variables: list[SubjectVariable] | None = None
@@ -69,11 +75,41 @@ class PlanSubject(View):
 
 
 Subject = TypeAliasType("Subject", Annotated[PlanSubject | ToolSubject, Field(discriminator="kind")])
-"""What is approved, told apart by `kind`."""
+"""What is approved, discriminated by `kind`."""
 
 
 class ApprovalPage(CursorPage):
     items: list[ApprovalInfo]
+
+
+class PendingGroupView(View):
+    """The pending approvals of one kind, agent and runtime."""
+
+    kind: Literal["plan", "tool"]
+    """Whether plans or tool calls wait."""
+    agent: str
+    runtime: str
+    """The name of the runtime."""
+    pending: int
+    """How many approvals are pending."""
+
+
+class PendingCountsView(View):
+    """The pending approvals of the tenant: up to 10,000 of them, the oldest first, in up to 100 groups, the largest
+    first."""
+
+    pending: int
+    """How many approvals are pending."""
+    is_complete: bool
+    """False if more are pending than were counted."""
+    next_expires_at: datetime | None
+    """When the first of them expires; null if none is pending."""
+    groups: list[PendingGroupView]
+    """The largest groups."""
+
+
+class CommentPage(CursorPage):
+    items: list[ApprovalComment]
 
 
 class DecidedApprovals(View):

@@ -1,1 +1,1 @@
-"""What was published: records that never change, in chains that show when somebody changed them."""
+"""Published artifacts: records that never change, in chains that reveal tampering."""

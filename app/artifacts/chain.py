@@ -1,61 +1,83 @@
-"""The chain of a thread's records: what was changed, inserted or removed behind the service's back shows. Pure."""
+"""The chain of a thread's records, which detects records that were changed, inserted or removed in the database. Pure."""
 
 from __future__ import annotations
 
 import hashlib
 import hmac
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 START: Final = bytes(32)
-"""What stands before the first record."""
+"""The MAC before the first record."""
 
 
 @dataclass(frozen=True, slots=True)
 class ChainLink:
-    """A record as it stands in its chain. `flaws`: the names of columns that do not say what the record says."""
+    """A record in its chain. `changed` are the names of columns that differ from the record."""
 
     id: str
     n: int
     record: bytes
     previous: bytes
     mac: bytes
-    flaws: tuple[str, ...] = ()
+    changed: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class StoredLink:
+    """A record as it was read, with the columns beside it."""
+
+    id: str
+    n: int
+    record: bytes
+    previous: bytes
+    mac: bytes
+    columns: Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
 class ChainHead:
-    """Where a chain ends."""
+    """The end of a chain: the number and MAC of its last record."""
 
     n: int = 0
     mac: bytes = START
 
 
+@dataclass(frozen=True, slots=True)
+class Tombstone:
+    """The end of the chain of a deleted thread. `is_back`: the thread has a chain again."""
+
+    thread_id: str
+    head: ChainHead
+    seal: bytes
+    is_back: bool
+
+
 class Chainer:
-    """Makes and checks MACs under one key."""
+    """Computes MACs under one key."""
 
     def __init__(self, key: bytes) -> None:
-        """`key` is from `sealing.derive`, and not in the database."""
+        """`key` comes from `sealing.derive_key`; it is not in the database."""
         self._key = key
 
     def mac(self, tenant: str, thread_id: str, n: int, previous: bytes, record: bytes) -> bytes:
         return self._mac(b"record", tenant, thread_id, n, previous, record)
 
     def seal(self, tenant: str, thread_id: str, head: ChainHead) -> bytes:
-        """Says that a whole chain was removed by the service itself."""
+        """Return the MAC of a tombstone: the service itself removed the whole chain."""
         return self._mac(b"tombstone", tenant, thread_id, head.n, head.mac, b"")
 
     def _mac(self, what: bytes, tenant: str, thread_id: str, n: int, before: bytes, record: bytes) -> bytes:
         parts = (what, tenant.encode(), thread_id.encode(), n.to_bytes(8), before, record)
-        made = hmac.new(self._key, digestmod=hashlib.sha256)
+        mac = hmac.new(self._key, digestmod=hashlib.sha256)
         for part in parts:
-            made.update(len(part).to_bytes(8) + part)
-        return made.digest()
+            mac.update(len(part).to_bytes(8) + part)
+        return mac.digest()
 
 
 class ChainCheck:
-    """Goes along a chain, link by link, and tells what is wrong with it."""
+    """Checks a chain, link by link, and reports its problems."""
 
     def __init__(self, chainer: Chainer, tenant: str, thread_id: str) -> None:
         self._chainer = chainer
@@ -77,8 +99,8 @@ class ChainCheck:
             self._odd = link
         elif missing == 0 and link.previous != self._last.mac:
             yield f"what stood before record {link.n} of thread {self._thread_id} was replaced"
-        if link.flaws:
-            yield f"{link.id} (record {link.n} of thread {self._thread_id}) was changed: {', '.join(link.flaws)}"
+        if link.changed:
+            yield f"{link.id} (record {link.n} of thread {self._thread_id}) was changed: {', '.join(link.changed)}"
         self._last = ChainHead(link.n, link.mac)
 
     def end(self, head: ChainHead, exported: ChainHead | None = None) -> Iterator[str]:

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from datetime import datetime
 from typing import Any
 
-from app.artifacts.chain import ChainLink
+from app.artifacts.chain import ChainLink, StoredLink
 from app.base.postgres.database import Tx
 
 ADD = """
 INSERT INTO artifact_decisions (tenant_id, id, thread_id, n, record, previous, mac, kind, artifact_id, call_id, created_at)
 VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)
 """
-# The primary key of an artifact that was passed over: no two choices pass over the same one.
+# The primary key is the artifact that another was chosen over: no two choices are made over the same one.
 ADD_CHOICES = (
     "INSERT INTO artifact_choices (tenant_id, over_id, decision_id) SELECT $1, unnest($2::text[]), $3"
 )
@@ -30,7 +31,7 @@ SELECT DISTINCT thread_id FROM artifact_decisions d WHERE d.tenant_id = $1 AND N
 """
 
 
-async def add(tx: Tx, link: ChainLink, record: Mapping[str, Any], created_at: Any) -> None:
+async def add(tx: Tx, *, link: ChainLink, record: Mapping[str, Any], created_at: datetime) -> None:
     producer = record["producer"]
     await tx.run(
         ADD,
@@ -50,16 +51,20 @@ async def add(tx: Tx, link: ChainLink, record: Mapping[str, Any], created_at: An
         await tx.run(ADD_CHOICES, tx.tenant, record["over"], link.id)
 
 
-async def of_call(tx: Tx, call_id: str) -> str | None:
+async def artifact_of_call(tx: Tx, *, call_id: str) -> str | None:
     """Return the artifact that a call decided about, or None."""
-    found: str | None = await tx.value(OF_CALL, tx.tenant, call_id)
-    return found
+    artifact_id: str | None = await tx.value(OF_CALL, tx.tenant, call_id)
+    return artifact_id
 
 
-async def links(tx: Tx, thread_id: str, after: int, limit: int) -> list[Any]:
-    return await tx.fetch(LINKS, tx.tenant, thread_id, after, limit)
+async def links(tx: Tx, *, thread_id: str, after: int, limit: int) -> list[StoredLink]:
+    """Return decisions in the chain of a thread, in order."""
+    return [
+        StoredLink(row["id"], row["n"], row["record"], row["previous"], row["mac"], dict(row))
+        for row in await tx.fetch(LINKS, tx.tenant, thread_id, after, limit)
+    ]
 
 
 async def unchained_threads(tx: Tx) -> Sequence[str]:
     """Return the threads that have decisions and no chain."""
-    return [r["thread_id"] for r in await tx.fetch(UNCHAINED, tx.tenant)]
+    return [row["thread_id"] for row in await tx.fetch(UNCHAINED, tx.tenant)]

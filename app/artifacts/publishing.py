@@ -2,36 +2,35 @@
 
 from __future__ import annotations
 
-from plangate.events import ArtifactPublishedEvent
-
 from app.artifacts.models import Artifact, ArtifactTarget, Producer, Publication
 from app.artifacts.service import ArtifactService
 from app.base.errors import Conflict
 from app.base.postgres.database import Tx
-from app.engine import lease_store as queue_store
-from app.journal import store as journal_store
+from app.engine.service import lock_query
+from app.events import ArtifactPublishedEvent
 from app.journal.models import Scope, event
+from app.journal.service import append_events
 from app.workspace.service import lock_thread
 
 
 class WorkOver(Conflict):
-    """Work of a query that is over publishes nothing any more."""
+    """Work of a query that is over cannot publish."""
 
     kind, title = "work_over", "The query of this work is over"
 
 
 async def lock_for_publishing(tx: Tx, thread_id: str, query_id: str | None) -> None:
-    """Locks the thread, and the query that publishes, if one does. Agents write and publish under the lock of their query:
-    who locks anything of a workspace or a chain locks the query before. Raises NotFound."""
+    """Lock the thread, and the query that publishes, if one does. Agents write and publish under the lock of their query, so
+    the query is locked before anything of a workspace or a chain. Raise NotFound."""
     await lock_thread(tx, thread_id)
     if query_id is not None:
-        await queue_store.lock(tx, query_id)
+        await lock_query(tx, query_id=query_id)
 
 
 async def publish(
     tx: Tx,
     artifacts: ArtifactService,
-    asked: Publication,
+    publication: Publication,
     target: ArtifactTarget,
     producer: Producer,
     scope: Scope | None,
@@ -48,12 +47,12 @@ async def publish(
             return done
     if epoch is None:
         await lock_for_publishing(tx, producer.thread_id, producer.query_id)
-    made = await artifacts.publish(tx, asked, target, producer)
+    artifact = await artifacts.publish(tx, publication, target, producer)
     if scope is not None:
-        told = event(scope, ArtifactPublishedEvent, data=made.wire())
-        if await journal_store.append(tx, scope.query_id, [told], epoch) is None:
+        events = [event(scope, ArtifactPublishedEvent, data=artifact.wire())]
+        if await append_events(tx, query_id=scope.query_id, events=events, epoch=epoch) is None:
             raise WorkOver(
                 f"The query {scope.query_id} is over, so nothing can be added to it: publish as a host, without "
                 "`workId`."
             )
-    return made
+    return artifact

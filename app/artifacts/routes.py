@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import datetime
-from typing import Annotated, Any, Final, Literal
+from typing import Annotated, Any, Final
 
 import orjson
 from fastapi import APIRouter, Path, Query, Request, Response
-from plangate.events.carried import ArtifactInfo
 from plangate.spec.base import at_most
 from pydantic import Field
 
@@ -23,6 +23,8 @@ from app.artifacts.models import (
     MAX_TITLE_CHARS,
     MAX_TYPE_CHARS,
     Artifact,
+    ArtifactFilter,
+    ArtifactStatus,
     ArtifactTarget,
     Producer,
     Publication,
@@ -30,24 +32,25 @@ from app.artifacts.models import (
 from app.artifacts.publishing import lock_for_publishing, publish
 from app.artifacts.service import ArtifactService
 from app.base.errors import FieldError, Invalid
-from app.base.ids import min_id
 from app.base.postgres.database import Tx
-from app.engine.held_calls import check_call_held
-from app.journal import store as journal_store
+from app.events.carried import ArtifactInfo
+from app.journal.models import Scope
+from app.journal.service import load_scope
 from app.tenancy.http import (
-    Body,
     GatedRoute,
     Operation,
     Paging,
-    Reading,
+    ReadOperation,
+    api_context,
     begin,
-    calling,
-    door_of,
     operation,
     raise_if_repeated,
+    require_scope,
     service,
 )
 from app.tenancy.models import Caller
+from app.tenancy.request_body import Body
+from app.tools.claim_check import require_claim
 from app.workspace import paths
 from app.workspace.http import (
     BINARY_CONTENT,
@@ -79,14 +82,11 @@ MAX_PATH_CHARS: Final = 2000
 
 MAX_ACTION_INDEX: Final = 100_000
 
-SKEW_MS: Final = 600_000
-"""Ids carry the clock of the process that made them, records that of the database."""
-
 
 class PublishArtifact(Body):
-    """Something at a path of a thread's workspace. With `workId`, a call that the caller answers at the moment, what
-    published it is the agent's run that made the call, and its query is told; else it is the caller, as a host. If the call
-    carries out several actions of a plan, `actionIndex` says which of them the artifact belongs to."""
+    """A file or directory of a thread's workspace. With `workId`, a call that the caller is answering, the artifact
+    belongs to the agent's run that made the call, and its query gets the event; otherwise it belongs to the caller,
+    as a host. If the call carries out several actions of a plan, `actionIndex` names the action of the artifact."""
 
     thread_id: Id
     channel: Annotated[str, Field(max_length=MAX_CHANNEL_CHARS)]
@@ -104,7 +104,7 @@ class PublishArtifact(Body):
     work_id: Id | None = None
     action_index: Annotated[int, Field(ge=0, le=MAX_ACTION_INDEX)] | None = None
 
-    def asked(self) -> Publication:
+    def publication(self) -> Publication:
         return Publication(
             self.channel,
             self.path,
@@ -122,7 +122,7 @@ class PublishArtifact(Body):
 async def _published(
     op: Operation,
     artifacts: ArtifactService,
-    asked: Publication,
+    publication: Publication,
     target: ArtifactTarget,
     thread_id: str,
     work_id: str | None,
@@ -132,12 +132,12 @@ async def _published(
     tx = op.tx
     producer = await _unit(tx, artifacts, thread_id, work_id, action_index)
     if work_id is None or producer is None:
-        return await publish(tx, artifacts, asked, target, await artifacts.host(tx, thread_id), None)
-    scope = await journal_store.load_scope(tx, work_id)
-    made = await publish(tx, artifacts, asked, target, producer, scope)
+        return await publish(tx, artifacts, publication, target, await artifacts.host(tx, thread_id), None)
+    scope = await load_scope(tx, work_id=work_id)
+    artifact = await publish(tx, artifacts, publication, target, producer, scope)
     # The query is locked now: who has the call has it until the end.
-    await check_call_held(tx, work_id, op.caller.principal, undone="The artifact was not published")
-    return made
+    await require_claim(tx, work_id, op.caller.principal, rejection="The artifact was not published")
+    return artifact
 
 
 async def _unit(
@@ -169,18 +169,18 @@ async def _unit(
 async def publish_artifact(
     request: Request,
     body: PublishArtifact,
-    caller: Annotated[Caller, calling("data:write")],
+    caller: Annotated[Caller, require_scope("data:write")],
     artifacts: Artifacts,
 ) -> Response:
     await raise_if_repeated(request, caller)
-    async with door_of(request).db.transaction(caller.tenant) as tx:
+    async with api_context(request).db.transaction(caller.tenant) as tx:
         await get_workspaces(request).require_own(tx, body.thread_id)
     target = await artifacts.prepare(caller.tenant, body.thread_id, body.path)
     async with begin(request, caller) as op:
-        made = await _published(
-            op, artifacts, body.asked(), target, body.thread_id, body.work_id, body.action_index
+        artifact = await _published(
+            op, artifacts, body.publication(), target, body.thread_id, body.work_id, body.action_index
         )
-        return await op.respond(made.wire(), 201, f"/artifacts/{made.id}", made.id)
+        return await op.respond(artifact.wire(), 201, f"/artifacts/{artifact.id}", artifact.id)
 
 
 @streamed.put(
@@ -198,7 +198,7 @@ async def upload_artifact(
     request: Request,
     channel: Annotated[str, Path(max_length=100)],
     name: Annotated[str, Path(max_length=300)],
-    caller: Annotated[Caller, calling("data:write")],
+    caller: Annotated[Caller, require_scope("data:write")],
     artifacts: Artifacts,
     thread_id: Annotated[str, Query(alias="threadId", max_length=100)],
     kind: Annotated[str | None, Query(max_length=100)] = None,
@@ -217,13 +217,13 @@ async def upload_artifact(
 ) -> Response:
     path, media_type = paths.normalize(f"artifacts/{channel}/{name}"), parse_media_type(request)
     when = parse_condition(request)
-    asked = Publication(
+    publication = Publication(
         channel, path, kind, title, summary, media_type, replaces, tuple(parent or ()), tuple(tag or ())
     )
     async with begin(request, caller) as op:
         await require_thread(op.tx, thread_id)
         by = await _unit(op.tx, artifacts, thread_id, work_id, action_index)
-        await artifacts.check(op.tx, asked)
+        await artifacts.check(op.tx, publication)
     body = await receive_body(request, caller.tenant)
     params = sorted(request.query_params.multi_items())
     identity = orjson.dumps([body.digest.hex(), media_type, params])
@@ -233,13 +233,13 @@ async def upload_artifact(
         row, _ = await get_workspaces(request).write(
             op.tx, thread_id, path, body, FileAuthor(caller.principal), media_type=media_type, condition=when
         )
-        made = await artifacts.same(op.tx, thread_id, asked, row, by)
+        artifact = await artifacts.same(op.tx, thread_id, publication, row, by)
         status = 200
-        if made is None:
+        if artifact is None:
             target = artifacts.target(row)
-            made = await _published(op, artifacts, asked, target, thread_id, work_id, action_index)
+            artifact = await _published(op, artifacts, publication, target, thread_id, work_id, action_index)
             status = 201
-        return await op.respond(made.wire(), status, f"/artifacts/{made.id}", made.id)
+        return await op.respond(artifact.wire(), status, f"/artifacts/{artifact.id}", artifact.id)
 
 
 @router.get(
@@ -249,7 +249,7 @@ async def upload_artifact(
     response_model=views.ArtifactPage,
 )
 async def list_artifacts(
-    op: Reading,
+    op: ReadOperation,
     page: Paging,
     artifacts: Artifacts,
     channel: Named = None,
@@ -264,40 +264,36 @@ async def list_artifacts(
         int | None,
         Query(alias="actionIndex", ge=0, le=MAX_ACTION_INDEX, description="Of the plan that `planId` names."),
     ] = None,
-    status: Literal["active", "superseded", "withdrawn"] | None = None,
+    status: ArtifactStatus | None = None,
     tag: Named = None,
     since: Annotated[datetime | None, Query(description="Published at this moment or later.")] = None,
     include_superseded: Annotated[
         bool, Query(alias="includeSuperseded", description="Also superseded and withdrawn ones.")
     ] = False,
 ) -> Response:
-    given = {
-        "channel": channel,
-        "workId": work_id,
-        "parentWorkId": parent_work_id,
-        "queryId": query_id,
-        "threadId": thread_id,
-        "agent": agent,
-        "callId": call_id,
-        "planId": plan_id,
-        "actionIndex": action_index,
-        "tag": tag,
-    }
     if action_index is not None and plan_id is None:
         raise Invalid(
             "`actionIndex` needs `planId`: an index alone names no action.",
             [FieldError("query:planId", "must be given with actionIndex")],
         )
-    filters: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
-    wanted = status or (None if include_superseded else "active")
-    kind = "artifacts:" + orjson.dumps([filters, wanted, str(since)], option=orjson.OPT_SORT_KEYS).decode()
-    if since is not None:
-        moment = _aware(since)
-        filters |= {"since": moment, "from": min_id("art_", int(moment.timestamp() * 1000) - SKEW_MS)}
-    if (last := page.last(kind)) is not None:
-        filters["before"] = last
-    rows, after = await artifacts.page(op.tx, filters, wanted, page.limit)
-    return await op.respond(page.body_until([r.wire() for r in rows], None if after is None else [after]))
+    filters = ArtifactFilter(
+        call_id=call_id,
+        plan_id=plan_id,
+        work_id=work_id,
+        query_id=query_id,
+        parent_work_id=parent_work_id,
+        thread_id=thread_id,
+        tag=tag,
+        agent=agent,
+        channel=channel,
+        action_index=action_index,
+        status=status or (None if include_superseded else "active"),
+        since=None if since is None else _aware(since),
+    )
+    last = page.last("artifacts:" + orjson.dumps(filters).decode())
+    listed, after = await artifacts.page(op.tx, replace(filters, before=last), page.limit)
+    position = None if after is None else [after]
+    return await op.respond(page.body_until([artifact.wire() for artifact in listed], position))
 
 
 def _aware(moment: datetime) -> datetime:
@@ -310,7 +306,7 @@ def _aware(moment: datetime) -> datetime:
 
 
 @router.get("/artifacts/{artifact_id}", summary="Read a record", response_model=ArtifactInfo)
-async def read_artifact(artifact_id: ArtifactId, op: Reading, artifacts: Artifacts) -> Response:
+async def read_artifact(artifact_id: ArtifactId, op: ReadOperation, artifacts: Artifacts) -> Response:
     return await op.respond((await artifacts.read(op.tx, artifact_id)).wire())
 
 
@@ -333,16 +329,19 @@ class ChooseArtifact(Body):
 
 async def _decider(
     op: Operation, artifacts: ArtifactService, id: str, name: str, work_id: str | None
-) -> tuple[Producer, str | None]:
-    """Return the unit of work that decides about an artifact, and the principal if that is a host. Raise NotFound,
-    Invalid, Forbidden or Conflict."""
-    thread_id = (await artifacts.read(op.tx, id)).record["producer"]["threadId"]
-    unit = await _unit(op.tx, artifacts, thread_id, work_id, None)
+) -> tuple[Producer, str | None, Scope | None]:
+    """Return the unit of work that decides about an artifact, the principal if that is a host, and the work whose query
+    gets the event: of a host, that which published the artifact. Raise NotFound, Invalid, Forbidden or Conflict."""
+    tx, publisher = op.tx, (await artifacts.read(op.tx, id)).record["producer"]
+    thread_id = publisher["threadId"]
+    unit = await _unit(tx, artifacts, thread_id, work_id, None)
     if work_id is None or unit is None:
-        return await artifacts.host(op.tx, thread_id, name, op.caller.principal), op.caller.principal
-    await lock_for_publishing(op.tx, thread_id, unit.query_id)
-    await check_call_held(op.tx, work_id, op.caller.principal, undone="Nothing was decided")
-    return unit, None
+        await lock_for_publishing(tx, thread_id, publisher.get("queryId"))
+        host = await artifacts.host(tx, thread_id, name, op.caller.principal)
+        return host, op.caller.principal, await load_scope(tx, work_id=publisher["workId"])
+    await lock_for_publishing(tx, thread_id, unit.query_id)
+    await require_claim(tx, work_id, op.caller.principal, rejection="Nothing was decided")
+    return unit, None, await load_scope(tx, work_id=work_id)
 
 
 @router.post(
@@ -356,9 +355,9 @@ async def _decider(
 async def withdraw_artifact(
     artifact_id: ArtifactId, body: WithdrawArtifact, op: Deciding, artifacts: Artifacts, decisions: Decisions
 ) -> Response:
-    unit, principal = await _decider(op, artifacts, artifact_id, "withdraw", body.work_id)
-    made = await decisions.withdraw(op.tx, artifact_id, body.reason, unit, principal)
-    return await op.respond(made.wire(), 201, f"/artifacts/{made.id}", made.id)
+    unit, principal, scope = await _decider(op, artifacts, artifact_id, "withdraw", body.work_id)
+    artifact = await decisions.withdraw(op.tx, artifact_id, body.reason, unit, principal, scope)
+    return await op.respond(artifact.wire(), 201, f"/artifacts/{artifact.id}", artifact.id)
 
 
 @router.post(
@@ -372,9 +371,9 @@ async def withdraw_artifact(
 async def choose_artifact(
     artifact_id: ArtifactId, body: ChooseArtifact, op: Deciding, artifacts: Artifacts, decisions: Decisions
 ) -> Response:
-    unit, principal = await _decider(op, artifacts, artifact_id, "choose", body.work_id)
-    made = await decisions.choose(op.tx, artifact_id, body.over, body.reason, unit, principal)
-    return await op.respond(made.wire(), 201, f"/artifacts/{made.id}", made.id)
+    unit, principal, scope = await _decider(op, artifacts, artifact_id, "choose", body.work_id)
+    artifact = await decisions.choose(op.tx, artifact_id, body.over, body.reason, unit, principal, scope)
+    return await op.respond(artifact.wire(), 201, f"/artifacts/{artifact.id}", artifact.id)
 
 
 @router.head("/artifacts/{artifact_id}/content", include_in_schema=False)
@@ -395,7 +394,7 @@ async def choose_artifact(
 async def read_artifact_content(
     request: Request,
     artifact_id: ArtifactId,
-    caller: Annotated[Caller, calling("read")],
+    caller: Annotated[Caller, require_scope("read")],
     artifacts: Artifacts,
     path: Annotated[
         str | None, Query(max_length=2000, description="A file of a directory that was published.")
@@ -410,5 +409,5 @@ async def read_artifact_content(
     summary="What it came from, and what came from it",
     response_model=views.LineageView,
 )
-async def read_artifact_lineage(artifact_id: ArtifactId, op: Reading, artifacts: Artifacts) -> Response:
+async def read_artifact_lineage(artifact_id: ArtifactId, op: ReadOperation, artifacts: Artifacts) -> Response:
     return await op.respond(await artifacts.lineage(op.tx, artifact_id))

@@ -3,15 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime
 from typing import Any, Final
 
-from app.artifacts.chain import START, ChainHead, ChainLink
-from app.artifacts.models import Artifact, ArtifactTarget, Producer, load_record
+from app.artifacts.chain import START, ChainHead, ChainLink, StoredLink, Tombstone
+from app.artifacts.models import (
+    Artifact,
+    ArtifactFilter,
+    ArtifactStatus,
+    ArtifactTarget,
+    ArtifactUse,
+    CallAction,
+    NamedArtifact,
+    PlanArtifact,
+    Producer,
+    load_record,
+)
 from app.base.postgres.database import Database, Tx
-from app.workspace import store as bodies
 from app.workspace.models import StoredBody
 
-# Those who publish in one thread wait for each other here: a record's number is its place in the chain.
+# Publications in one thread wait for each other here: a record's number is its place in the chain.
 LOCK = "SELECT n, mac, now() AS at FROM artifact_chains WHERE tenant_id = $1 AND thread_id = $2 FOR NO KEY UPDATE"
 OPEN = "INSERT INTO artifact_chains (tenant_id, thread_id, mac) VALUES ($1, $2, $3) ON CONFLICT DO NOTHING"
 MOVE = "UPDATE artifact_chains SET n = $3, mac = $4 WHERE tenant_id = $1 AND thread_id = $2"
@@ -24,7 +35,7 @@ ADD_TAGS = "INSERT INTO artifact_tags (tenant_id, tag, artifact_id) SELECT $1, u
 ADD_PARENTS = (
     "INSERT INTO artifact_parents (tenant_id, artifact_id, parent_id) SELECT $1, $2, unnest($3::text[])"
 )
-# Idempotent by the work, which may do the same again after a crash.
+# Idempotent by the work, which repeats the use after a crash.
 NOTE_USES = """
 INSERT INTO artifact_uses (tenant_id, work_id, artifact_id, size_bytes, prompt_bytes)
 SELECT $1, $2, n.* FROM unnest($3::text[], $4::bigint[], $5::bigint[]) AS n ON CONFLICT DO NOTHING
@@ -33,58 +44,57 @@ NAMED = (
     "SELECT id, thread_id, channel, first_id, revision FROM artifacts WHERE tenant_id = $1 AND id = ANY ($2)"
 )
 
-COMPETING_MOST: Final = 100
-# OFFSET: one look at the index for each record that is looked at, never all that replace something gathered first.
+MAX_LISTED_COMPETITORS: Final = 100
+# OFFSET: one index scan for each record that is read, instead of collecting all replacements first.
 REPLACED = "EXISTS (SELECT FROM artifacts s WHERE s.tenant_id = $1 AND s.replaces = a.id OFFSET 0)"
 PASSED_OVER = "EXISTS (SELECT FROM artifact_choices c WHERE c.tenant_id = $1 AND c.over_id = {id} OFFSET 0)"
 WITHDRAWN = """EXISTS (SELECT FROM artifact_decisions d WHERE d.tenant_id = $1 AND d.artifact_id = {id} AND d.kind = 'withdraw'
  OFFSET 0)"""
 SUPERSEDED = f"({REPLACED} OR {PASSED_OVER.format(id='a.id')})"
 STATUS = f"""CASE WHEN {WITHDRAWN.format(id="a.id")} THEN 'withdrawn' WHEN {SUPERSEDED} THEN 'superseded' ELSE 'active' END"""
-HAS_STATUS: Final[Mapping[str, str]] = {
+HAS_STATUS: Final[Mapping[ArtifactStatus, str]] = {
     "active": f"NOT {SUPERSEDED} AND NOT {WITHDRAWN.format(id='a.id')}",
     "superseded": f"{SUPERSEDED} AND NOT {WITHDRAWN.format(id='a.id')}",
     "withdrawn": WITHDRAWN.format(id="a.id"),
 }
-# Revisions of the same record about which nothing was decided; none for one that is out of it itself.
+# Revisions of the same record about which nothing was decided; none for a revision that was decided about itself.
 RIVALS = f"""SELECT o.id FROM artifacts o WHERE o.tenant_id = $1 AND o.replaces = a.replaces AND o.id <> a.id
    AND NOT {WITHDRAWN.format(id="o.id")} AND NOT {PASSED_OVER.format(id="o.id")}
    AND NOT {WITHDRAWN.format(id="a.id")} AND NOT {PASSED_OVER.format(id="a.id")}"""
-DECISIONS_MOST: Final = 100
+MAX_LISTED_DECISIONS: Final = 100
 DECISIONS = f"""SELECT x.record FROM (
         SELECT d.id, d.record FROM artifact_decisions d WHERE d.tenant_id = $1 AND d.artifact_id = a.id
         UNION ALL
         SELECT d.id, d.record FROM artifact_choices c JOIN artifact_decisions d ON d.tenant_id = $1 AND d.id = c.decision_id
-         WHERE c.tenant_id = $1 AND c.over_id = a.id) x ORDER BY x.id LIMIT {DECISIONS_MOST}"""
+         WHERE c.tenant_id = $1 AND c.over_id = a.id) x ORDER BY x.id LIMIT {MAX_LISTED_DECISIONS}"""
 COLUMNS = f"""a.record, a.thread_id, a.path, a.is_directory, a.body_bytes, {STATUS} AS status,
        {PASSED_OVER.format(id="a.id")} AS passed_over, ARRAY({DECISIONS}) AS decisions,
-       ARRAY({RIVALS} ORDER BY o.id LIMIT {COMPETING_MOST}) AS competes_with"""
+       ARRAY({RIVALS} ORDER BY o.id LIMIT {MAX_LISTED_COMPETITORS}) AS competes_with"""
 COMPETING = f"SELECT o.id FROM artifacts a, LATERAL ({RIVALS}) o WHERE a.tenant_id = $1 AND a.id = $2"
-SHOWN = f"SELECT {COLUMNS} FROM artifacts a"
-BY_IDS = f"{SHOWN} WHERE a.tenant_id = $1 AND a.id = ANY ($2)"
-OF_CALL = f"{SHOWN} WHERE a.tenant_id = $1 AND a.call_id = $2 ORDER BY a.id LIMIT 1"
-OF_WORK = f"{SHOWN} WHERE a.tenant_id = $1 AND a.work_id = $2 ORDER BY a.id LIMIT $3"
+WITH_STATUS = f"SELECT {COLUMNS} FROM artifacts a"
+BY_IDS = f"{WITH_STATUS} WHERE a.tenant_id = $1 AND a.id = ANY ($2)"
+OF_CALL = f"{WITH_STATUS} WHERE a.tenant_id = $1 AND a.call_id = $2 ORDER BY a.id LIMIT 1"
+OF_WORK = f"{WITH_STATUS} WHERE a.tenant_id = $1 AND a.work_id = $2 ORDER BY a.id LIMIT $3"
 NEWEST_AT = f"""
-{SHOWN} WHERE a.tenant_id = $1 AND a.thread_id = $2 AND a.channel = $3 AND a.path = $4 ORDER BY a.id DESC LIMIT 1
+{WITH_STATUS} WHERE a.tenant_id = $1 AND a.thread_id = $2 AND a.channel = $3 AND a.path = $4 ORDER BY a.id DESC LIMIT 1
 """
-# One condition for each filter; $? is its value. The first of those given finds the records, newest first, by its index;
-# the others leave some of them out.
+# The condition of each filter; $? is its value. The first filter that is set, but for `since`, finds the records by its
+# index, newest first; the others drop some of them.
 FILTERS: Final[Mapping[str, str]] = {
-    "callId": "a.call_id = $?",
-    "planId": "a.plan_id = $?",
-    "workId": "a.work_id = $?",
-    "queryId": "a.query_id = $?",
-    "parentWorkId": "a.parent_work_id = $?",
-    "threadId": "a.thread_id = $?",
+    "call_id": "a.call_id = $?",
+    "plan_id": "a.plan_id = $?",
+    "work_id": "a.work_id = $?",
+    "query_id": "a.query_id = $?",
+    "parent_work_id": "a.parent_work_id = $?",
+    "thread_id": "a.thread_id = $?",
     "tag": """EXISTS (SELECT FROM artifact_tags t WHERE t.tenant_id = $1 AND t.artifact_id = a.id AND t.tag = $?
                      OFFSET 0)""",
     "agent": "a.agent = $?",
     "channel": "a.channel = $?",
-    "actionIndex": "a.action_index = $?",
+    "action_index": "a.action_index = $?",
+    "since": "a.created_at >= $?",
 }
-# Bounds on the order of the list, and what finds records by a tag: the tags are in that order too.
-BOUNDS: Final[Mapping[str, str]] = {"from": ">=", "before": "<"}
-SINCE = "a.created_at >= $?"
+# Finds records by a tag, in the order of their ids.
 TAGGED = """(SELECT b.*, t.artifact_id, t.tag FROM artifact_tags t CROSS JOIN LATERAL
  (SELECT * FROM artifacts b WHERE b.tenant_id = $1 AND b.id = t.artifact_id OFFSET 0) b) a"""
 
@@ -97,10 +107,9 @@ SELECT a.id, a.channel, a.path, a.call_id, a.action_index, {STATUS} AS status
   FROM artifacts a WHERE a.tenant_id = $1 AND a.plan_id = $2 ORDER BY a.id LIMIT $3
 """
 
-# What is at the path of a target now: the digest of a file (NULL where it was deleted), or that of the list of a
-# directory's files, in the form in which `sha256sum` writes it. Without $5 the files of a directory are not read: its
-# digest is empty if it has any. OFFSET: one look at the index for each file. As long as
-# nobody counted what is in a new workspace, a join was one of all versions with all files.
+# The digest of the file that is now at the path of a target (NULL if it was deleted), or of the list of a directory's
+# files, in the format of `sha256sum`. Without $5 the files of a directory are not read: its digest is empty if it has any.
+# OFFSET: one index scan for each file. Before ANALYZE of a new workspace, a plain join read all versions for all files.
 PRESENT = """
 SELECT CASE WHEN n.is_directory AND NOT $5 THEN
          (SELECT ''::bytea FROM workspace_files f
@@ -129,8 +138,8 @@ VERSION_OF = """
 SELECT digest, size_bytes FROM workspace_versions
  WHERE tenant_id = $1 AND thread_id = $2 AND path = $3 AND digest = $4 LIMIT 1
 """
-# Each record once, at its shortest distance, along parents and along `replaces`. Both stand before what names them in time,
-# so there is no circle. The walk goes level by level and ends after so many steps ($4), however much there is.
+# Each record once, at its shortest distance, along parents and along `replaces`. A record names only older ones, so there is
+# no cycle. The walk goes level by level and ends after $4 steps.
 WALK = """
 WITH RECURSIVE walk(id, depth) AS (
     SELECT $2::text COLLATE "C", 0
@@ -146,10 +155,10 @@ SELECT id, min(depth) AS depth FROM (SELECT id, depth FROM walk LIMIT $4) reache
 """
 ANCESTORS = WALK.format(to="parent_id", at="artifact_id", newer="replaces", older="id")
 DESCENDANTS = WALK.format(to="artifact_id", at="parent_id", newer="id", older="replaces")
-STEPS: Final = 5_000
+MAX_WALK_STEPS: Final = 5_000
 
-# The unit of work that a record of work belongs to: not a call, but what made it; an agent's run if there is one, for what
-# the actions of its plan publish too.
+# The unit of work that a work record belongs to: for a call, the unit that made it; the run of an agent, if there is one, also
+# for actions of its plan.
 UNIT = """
 WITH RECURSIVE up(id, parent_id, kind, query_id, thread_id, agent, depth) AS (
     SELECT id, parent_id, kind, query_id, thread_id, agent, 0 FROM work_records WHERE tenant_id = $1 AND id = $2
@@ -157,18 +166,20 @@ WITH RECURSIVE up(id, parent_id, kind, query_id, thread_id, agent, depth) AS (
     SELECT w.id, w.parent_id, w.kind, w.query_id, w.thread_id, w.agent, up.depth + 1
       FROM up JOIN work_records w ON w.tenant_id = $1 AND w.id = up.parent_id
      WHERE up.kind IN ('tool_call', 'model_call', 'action', 'predicate', 'plan_execution') AND up.depth < 10)
-SELECT up.*, (SELECT m.model FROM work_records m WHERE m.tenant_id = $1 AND m.query_id = up.query_id AND m.parent_id = up.id
+SELECT up.id AS work_id, up.parent_id AS parent_work_id, up.kind, up.thread_id, up.query_id, nullif(up.agent, '') AS agent,
+       (SELECT m.model FROM work_records m WHERE m.tenant_id = $1 AND m.query_id = up.query_id AND m.parent_id = up.id
                  AND m.kind = 'model_call' ORDER BY m.position DESC LIMIT 1) AS model
   FROM up
  ORDER BY up.kind = 'agent' DESC, up.kind NOT IN ('tool_call', 'model_call', 'action', 'predicate') DESC, up.depth LIMIT 1
 """
 TENANTS = "SELECT tenant_id FROM tenant_ids()"
-# Of a thread that is deleted the tombstone counts: of many records the last go, and with them the chain, only later.
-KEPT = """NOT (
+# Excludes the chain of a deleted thread, which has a tombstone: its last records, and with them the chain, are deleted later.
+NOT_DELETED = """NOT (
  EXISTS (SELECT FROM artifact_tombstones s WHERE s.tenant_id = $1 AND s.thread_id = c.thread_id)
  AND EXISTS (SELECT FROM due_deletions(2147483647) g WHERE g.tenant_id = $1 AND g.id = c.thread_id))"""
 CHAINS = f"""
-SELECT thread_id, n, mac FROM artifact_chains c WHERE c.tenant_id = $1 AND thread_id > $2 AND {KEPT} ORDER BY thread_id LIMIT $3
+SELECT thread_id, n, mac FROM artifact_chains c WHERE c.tenant_id = $1 AND thread_id > $2 AND {NOT_DELETED}
+ ORDER BY thread_id LIMIT $3
 """
 # Threads that have records, from one to the next along the index, and whether they have a chain.
 WITH_RECORDS = """
@@ -190,16 +201,16 @@ SELECT id, thread_id, n, record, previous, mac, channel, path, is_directory, dig
 """
 TOMBSTONES = f"""
 SELECT thread_id, n, mac, seal,
-       EXISTS (SELECT FROM artifact_chains c WHERE c.tenant_id = $1 AND c.thread_id = d.thread_id AND {KEPT}) AS is_back
+       EXISTS (SELECT FROM artifact_chains c WHERE c.tenant_id = $1 AND c.thread_id = d.thread_id AND {NOT_DELETED}) AS is_back
   FROM artifact_tombstones d WHERE d.tenant_id = $1 AND thread_id > $2 ORDER BY thread_id LIMIT $3
 """
 HEAD = "SELECT n, mac FROM artifact_chains c WHERE c.tenant_id = $1 AND c.thread_id = $2"
-HEAD_KEPT = f"{HEAD} AND {KEPT}"
-FORGET = "SELECT delete_artifacts($1, $2, $3, $4)"
+HEAD_NOT_DELETED = f"{HEAD} AND {NOT_DELETED}"
+DELETE = "SELECT delete_artifacts($1, $2, $3, $4)"
 
 
-async def lock(tx: Tx, thread_id: str) -> tuple[ChainHead, Any]:
-    """Where the chain of a thread ends, and the moment; nobody else adds to it until the transaction ends."""
+async def lock(tx: Tx, *, thread_id: str) -> tuple[ChainHead, datetime]:
+    """Lock the chain of a thread until the transaction ends. Return its end and the time."""
     row = await tx.row(LOCK, tx.tenant, thread_id)
     if row is None:
         await tx.run(OPEN, tx.tenant, thread_id, START)
@@ -207,28 +218,19 @@ async def lock(tx: Tx, thread_id: str) -> tuple[ChainHead, Any]:
     return ChainHead(row["n"], row["mac"]), row["at"]
 
 
-async def move(tx: Tx, thread_id: str, n: int, mac: bytes) -> None:
+async def move(tx: Tx, *, thread_id: str, head: ChainHead) -> None:
     """Move the end of a chain to a new record. The caller holds the lock."""
-    await tx.run(MOVE, tx.tenant, thread_id, n, mac)
-
-
-async def threads_of(tx: Tx, ids: Iterable[str]) -> dict[str, str]:
-    """Return the threads of the artifacts that exist, by id."""
-    return {r["id"]: r["thread_id"] for r in await tx.fetch(NAMED, tx.tenant, list(ids))}
-
-
-async def competing(tx: Tx, id: str) -> list[str]:
-    """Return all revisions that compete with an artifact."""
-    return [r["id"] for r in await tx.fetch(COMPETING, tx.tenant, id)]
+    await tx.run(MOVE, tx.tenant, thread_id, head.n, head.mac)
 
 
 async def add(
     tx: Tx,
+    *,
     link: ChainLink,
     record: Mapping[str, Any],
     target: ArtifactTarget,
     producer: Producer,
-    created_at: Any,
+    created_at: datetime,
 ) -> None:
     await tx.run(
         ADD,
@@ -256,201 +258,219 @@ async def add(
         producer.action_index,
         created_at,
     )
-    await move(tx, producer.thread_id, link.n, link.mac)
-    await bodies.mark_named(tx, target.digest)
+    await move(tx, thread_id=producer.thread_id, head=ChainHead(link.n, link.mac))
     if record.get("tags"):
         await tx.run(ADD_TAGS, tx.tenant, record["tags"], link.id)
     if record.get("parentArtifactIds"):
         await tx.run(ADD_PARENTS, tx.tenant, link.id, record["parentArtifactIds"])
 
 
-async def named(tx: Tx, ids: Iterable[str]) -> dict[str, Any]:
-    """Return the channel and the place in the chain of revisions of the records that exist, by id."""
-    return {r["id"]: r for r in await tx.fetch(NAMED, tx.tenant, list(ids))}
+async def load_named(tx: Tx, *, ids: Iterable[str]) -> dict[str, NamedArtifact]:
+    """Return the artifacts of these that exist, by id."""
+    return {row["id"]: NamedArtifact(**row) for row in await tx.fetch(NAMED, tx.tenant, list(ids))}
 
 
-async def note_uses(tx: Tx, work_id: str, uses: Sequence[tuple[str, int, int]]) -> None:
-    """Record uses. Each of `uses` is the id, the bytes of the published body, and the bytes of the record
-    in the prompt."""
-    await tx.run(NOTE_USES, tx.tenant, work_id, *([use[n] for use in uses] for n in range(3)))
+async def competing(tx: Tx, *, id: str) -> list[str]:
+    """Return the ids of all revisions that compete with an artifact."""
+    return [row["id"] for row in await tx.fetch(COMPETING, tx.tenant, id)]
 
 
-async def by_id(tx: Tx, id: str) -> Artifact | None:
-    rows = await tx.fetch(BY_IDS, tx.tenant, [id])
-    return next(iter(await _with_targets(tx, rows, read_directories=True)), None)
+async def note_uses(tx: Tx, *, work_id: str, uses: Sequence[ArtifactUse]) -> None:
+    columns = [use.id for use in uses], [use.size_bytes for use in uses], [use.prompt_bytes for use in uses]
+    await tx.run(NOTE_USES, tx.tenant, work_id, *columns)
 
 
-async def by_ids(tx: Tx, ids: Sequence[str]) -> list[Artifact]:
+async def by_id(tx: Tx, *, id: str) -> Artifact | None:
+    return await _one(tx, BY_IDS, [id])
+
+
+async def by_ids(tx: Tx, *, ids: Sequence[str]) -> list[Artifact]:
     """Return those of these records that exist, in their order."""
-    found = {a.id: a for a in await _with_targets(tx, await tx.fetch(BY_IDS, tx.tenant, list(ids)))}
-    return [found[id] for id in ids if id in found]
+    artifacts = {a.id: a for a in await _with_targets(tx, await tx.fetch(BY_IDS, tx.tenant, list(ids)))}
+    return [artifacts[id] for id in ids if id in artifacts]
 
 
-async def of_call(tx: Tx, call_id: str) -> Artifact | None:
+async def of_call(tx: Tx, *, call_id: str) -> Artifact | None:
     """Return the first artifact that a call published, or None."""
-    rows = await tx.fetch(OF_CALL, tx.tenant, call_id)
-    return next(iter(await _with_targets(tx, rows, read_directories=True)), None)
+    return await _one(tx, OF_CALL, call_id)
 
 
-async def of_work(tx: Tx, work_id: str, limit: int) -> list[Artifact]:
-    """Return what a unit of work published, oldest first."""
+async def newest_at(tx: Tx, *, thread_id: str, channel: str, path: str) -> Artifact | None:
+    """Return the newest artifact of a path in a channel, or None."""
+    return await _one(tx, NEWEST_AT, thread_id, channel, path)
+
+
+async def of_work(tx: Tx, *, work_id: str, limit: int) -> list[Artifact]:
+    """Return the artifacts that a unit of work published, oldest first."""
     return await _with_targets(tx, await tx.fetch(OF_WORK, tx.tenant, work_id, limit))
 
 
-async def actions_of_call(tx: Tx, call_id: str) -> list[Any]:
-    """Return the plan and the index of each plan action that a call carries out."""
-    return await tx.fetch(ACTIONS_OF_CALL, tx.tenant, call_id)
+async def actions_of_call(tx: Tx, *, call_id: str) -> list[CallAction]:
+    """Return the plan actions that a call carries out."""
+    return [CallAction(**row) for row in await tx.fetch(ACTIONS_OF_CALL, tx.tenant, call_id)]
 
 
-async def of_plan(tx: Tx, plan_id: str, limit: int) -> list[Any]:
-    """Return what the calls of a plan published, oldest first, without the records."""
-    return await tx.fetch(OF_PLAN, tx.tenant, plan_id, limit)
+async def of_plan(tx: Tx, *, plan_id: str, limit: int) -> list[PlanArtifact]:
+    """Return the artifacts that the calls of a plan published, oldest first."""
+    return [PlanArtifact(**row) for row in await tx.fetch(OF_PLAN, tx.tenant, plan_id, limit)]
 
 
-async def newest_at(tx: Tx, thread_id: str, channel: str, path: str) -> Artifact | None:
-    return next(
-        iter(await _with_targets(tx, await tx.fetch(NEWEST_AT, tx.tenant, thread_id, channel, path))), None
-    )
+class _ArtifactList:
+    """The SQL of a list. One filter finds the records, newest first; the other filters only drop some of them."""
 
+    def __init__(self, tenant: str, filters: ArtifactFilter) -> None:
+        self.values: list[str | int | datetime] = [tenant]
+        conditions = {
+            name: (sql, value)
+            for name, sql in FILTERS.items()
+            if (value := getattr(filters, name)) is not None
+        }
+        finder = next((name for name in conditions if name != "since"), None)
+        tagged = finder == "tag"
+        source, self.id = (TAGGED, "a.artifact_id") if tagged else ("artifacts a", "a.id")
+        found_by = ["a.tenant_id = $1"]
+        if finder is not None:
+            sql, value = conditions.pop(finder)
+            found_by.append(self._condition("a.tag = $?" if tagged else sql, value))
+        if filters.first_id is not None:
+            found_by.append(self._condition(f"{self.id} >= $?", filters.first_id))
+        if filters.before is not None:
+            found_by.append(self._condition(f"{self.id} < $?", filters.before))
+        self.source = f"SELECT a.* FROM {source} WHERE {' AND '.join(found_by)} ORDER BY {self.id} DESC"
+        self._rest = conditions
+        self._status = filters.status
 
-def _finder(filters: Mapping[str, Any]) -> str | None:
-    """Return the filter that finds the records; the remaining filters only drop some of them."""
-    return next((name for name in FILTERS if name in filters), None)
+    def _condition(self, sql: str, value: str | int | datetime) -> str:
+        self.values.append(value)
+        return sql.replace("$?", f"${len(self.values)}")
 
-
-def _condition(sql: str, value: Any, values: list[Any]) -> str:
-    values.append(value)
-    return sql.replace("$?", f"${len(values)}")
-
-
-def _filter_source(filters: Mapping[str, Any], values: list[Any]) -> tuple[str, str]:
-    """Return the SQL that yields the records that one of the filters finds, newest first, and the name of
-    its order column."""
-    name = _finder(filters)
-    tagged = name == "tag"
-    source, id = (TAGGED, "a.artifact_id") if tagged else ("artifacts a", "a.id")
-    conditions = ["a.tenant_id = $1"]
-    if name is not None:
-        conditions.append(_condition("a.tag = $?" if tagged else FILTERS[name], filters[name], values))
-    conditions += [
-        _condition(f"{id} {operator} $?", filters[bound], values)
-        for bound, operator in BOUNDS.items()
-        if bound in filters
-    ]
-    return f"SELECT a.* FROM {source} WHERE {' AND '.join(conditions)} ORDER BY {id} DESC", id
+    def page(self, limit: int, scan_limit: int) -> tuple[str, list[str | int | datetime]]:
+        """Return the statement for at most `limit` of the next `scan_limit` records, and its parameters."""
+        conditions = ["true", *(self._condition(sql, value) for sql, value in self._rest.values())]
+        if self._status is not None:
+            conditions.append(HAS_STATUS[self._status])
+        n = len(self.values)
+        sql = f"""
+SELECT {COLUMNS} FROM ({self.source} LIMIT ${n + 1}) a WHERE {" AND ".join(conditions)} ORDER BY {self.id} DESC LIMIT ${n + 2}
+"""
+        return sql, [*self.values, scan_limit, limit]
 
 
 def page_sql(
-    tenant: str, filters: Mapping[str, Any], status: str | None, limit: int, look: int
-) -> tuple[str, list[Any]]:
-    """At most `limit` of the next `look` records."""
-    values: list[Any] = [tenant]
-    found, id = _filter_source(filters, values)
-    left_out = {**FILTERS, "since": SINCE}
-    left_out.pop(_finder(filters) or "", None)
-    conditions = ["true"] + [
-        _condition(sql, filters[name], values) for name, sql in left_out.items() if name in filters
-    ]
-    if status is not None:
-        conditions.append(HAS_STATUS[status])
-    n = len(values)
-    sql = f"""
-SELECT {COLUMNS} FROM ({found} LIMIT ${n + 1}) a WHERE {" AND ".join(conditions)} ORDER BY {id} DESC LIMIT ${n + 2}
-"""
-    return sql, [*values, look, limit]
+    tenant: str, filters: ArtifactFilter, limit: int, scan_limit: int
+) -> tuple[str, list[str | int | datetime]]:
+    """Return the statement of `page`, and its parameters."""
+    return _ArtifactList(tenant, filters).page(limit, scan_limit)
 
 
-async def page(
-    tx: Tx, filters: Mapping[str, Any], status: str | None, limit: int, look: int
-) -> list[Artifact]:
-    """Of the next `look` records that one of these filters finds at most `limit` that pass all of them, newest first.
-    `status`: only those that have it."""
-    sql, values = page_sql(tx.tenant, filters, status, limit, look)
+async def page(tx: Tx, *, filters: ArtifactFilter, limit: int, scan_limit: int) -> list[Artifact]:
+    """Return at most `limit` artifacts that pass the filters among the next `scan_limit`, newest first."""
+    sql, values = page_sql(tx.tenant, filters, limit, scan_limit)
     return await _with_targets(tx, await tx.fetch(sql, *values))
 
 
-async def looked_at_count(tx: Tx, filters: Mapping[str, Any], look: int) -> str | None:
-    """Return the last of the next `look` records, if there are that many."""
-    values: list[Any] = [tx.tenant]
-    found, _ = _filter_source(filters, values)
-    sql = f"SELECT id FROM ({found} OFFSET ${len(values) + 1} LIMIT 1) a"
-    last = await tx.value(sql, *values, look - 1)
-    return None if last is None else str(last)
+async def last_scanned(tx: Tx, *, filters: ArtifactFilter, scan_limit: int) -> str | None:
+    """Return the id of the last of the next `scan_limit` records, or None if there are fewer."""
+    artifacts = _ArtifactList(tx.tenant, filters)
+    sql = f"SELECT id FROM ({artifacts.source} OFFSET ${len(artifacts.values) + 1} LIMIT 1) a"
+    last: str | None = await tx.value(sql, *artifacts.values, scan_limit - 1)
+    return last
+
+
+async def _one(tx: Tx, sql: str, *parameters: Any) -> Artifact | None:
+    rows = await tx.fetch(sql, tx.tenant, *parameters)
+    return next(iter(await _with_targets(tx, rows, read_directories=True)), None)
 
 
 async def _with_targets(tx: Tx, rows: Sequence[Any], *, read_directories: bool = False) -> list[Artifact]:
-    """Return the artifacts with what is at their paths. Reading a directory costs as much as it has files."""
+    """Return the artifacts with the digests at their paths. Reading a directory costs as much as it has files."""
     if not rows:
         return []
-    targets = [(r["thread_id"], r["path"], r["is_directory"]) for r in rows]
-    each = list(dict.fromkeys(targets))
-    columns = [list(column) for column in zip(*each, strict=True)]
-    found = await tx.fetch(PRESENT, tx.tenant, *columns, read_directories)
-    present = dict(zip(each, (r["digest"] for r in found), strict=True))
+    targets = [(row["thread_id"], row["path"], row["is_directory"]) for row in rows]
+    distinct = list(dict.fromkeys(targets))
+    columns = [list(column) for column in zip(*distinct, strict=True)]
+    digests = await tx.fetch(PRESENT, tx.tenant, *columns, read_directories)
+    present = dict(zip(distinct, (row["digest"] for row in digests), strict=True))
     return [
         Artifact(
-            load_record(r["record"]),
-            r["body_bytes"],
-            r["status"],
-            r["passed_over"],
-            tuple(load_record(record) for record in r["decisions"]),
-            tuple(r["competes_with"]),
-            present[target],
+            load_record(row["record"]),
+            body_bytes=row["body_bytes"],
+            status=row["status"],
+            passed_over=row["passed_over"],
+            decisions=tuple(load_record(record) for record in row["decisions"]),
+            competes_with=tuple(row["competes_with"]),
+            present=present[target],
         )
-        for r, target in zip(rows, targets, strict=True)
+        for row, target in zip(rows, targets, strict=True)
     ]
 
 
-async def present_digest(tx: Tx, thread_id: str, path: str, *, is_directory: bool) -> bytes | None:
-    """Return the digest of what is at a path now."""
-    found: bytes | None = await tx.value(PRESENT, tx.tenant, [thread_id], [path], [is_directory], True)
-    return found
+async def present_digest(tx: Tx, *, thread_id: str, path: str, is_directory: bool) -> bytes | None:
+    """Return the digest of the file or directory that is now at a path."""
+    digest: bytes | None = await tx.value(PRESENT, tx.tenant, [thread_id], [path], [is_directory], True)
+    return digest
 
 
-async def version_of(tx: Tx, thread_id: str, path: str, digest: bytes) -> StoredBody | None:
+async def version_of(tx: Tx, *, thread_id: str, path: str, digest: bytes) -> StoredBody | None:
     row = await tx.row(VERSION_OF, tx.tenant, thread_id, path, digest)
     return None if row is None else StoredBody(row["digest"], row["size_bytes"])
 
 
-async def ancestors(tx: Tx, id: str, depth: int, limit: int) -> list[tuple[str, int]]:
-    return [(r["id"], r["depth"]) for r in await tx.fetch(ANCESTORS, tx.tenant, id, depth, STEPS, limit)]
+async def ancestors(tx: Tx, *, id: str, depth: int, limit: int) -> dict[str, int]:
+    """Return the distances of the ancestors of an artifact, by id, the nearest first."""
+    rows = await tx.fetch(ANCESTORS, tx.tenant, id, depth, MAX_WALK_STEPS, limit)
+    return {row["id"]: row["depth"] for row in rows}
 
 
-async def descendants(tx: Tx, id: str, depth: int, limit: int) -> list[tuple[str, int]]:
-    return [(r["id"], r["depth"]) for r in await tx.fetch(DESCENDANTS, tx.tenant, id, depth, STEPS, limit)]
+async def descendants(tx: Tx, *, id: str, depth: int, limit: int) -> dict[str, int]:
+    """Return the distances of the descendants of an artifact, by id, the nearest first."""
+    rows = await tx.fetch(DESCENDANTS, tx.tenant, id, depth, MAX_WALK_STEPS, limit)
+    return {row["id"]: row["depth"] for row in rows}
 
 
-async def unit(tx: Tx, work_id: str) -> Any:
-    return await tx.row(UNIT, tx.tenant, work_id)
+async def producer(tx: Tx, *, work_id: str) -> Producer | None:
+    """Return the unit of work that a work record belongs to."""
+    row = await tx.row(UNIT, tx.tenant, work_id)
+    return None if row is None else Producer(**row)
 
 
 async def tenants(db: Database) -> list[str]:
-    return [r["tenant_id"] for r in await db.call(TENANTS)]
+    return [row["tenant_id"] for row in await db.call(TENANTS)]
 
 
-async def chains(tx: Tx, after: str, limit: int) -> list[tuple[str, ChainHead]]:
+async def chains(tx: Tx, *, after: str, limit: int) -> list[tuple[str, ChainHead]]:
+    """Return the threads that have chains, in the order of their ids, and the ends of the chains."""
     rows = await tx.fetch(CHAINS, tx.tenant, after, limit)
-    return [(r["thread_id"], ChainHead(r["n"], r["mac"])) for r in rows]
+    return [(row["thread_id"], ChainHead(row["n"], row["mac"])) for row in rows]
 
 
-async def with_records(tx: Tx, after: str, limit: int) -> list[tuple[str, bool]]:
-    """Threads that have records, in the order of their ids, and whether they have a chain."""
-    return [(r["id"], r["chained"]) for r in await tx.fetch(WITH_RECORDS, tx.tenant, after, limit)]
+async def with_records(tx: Tx, *, after: str, limit: int) -> list[tuple[str, bool]]:
+    """Return the threads that have records, in the order of their ids, and whether they have a chain."""
+    return [(row["id"], row["chained"]) for row in await tx.fetch(WITH_RECORDS, tx.tenant, after, limit)]
 
 
-async def links(tx: Tx, thread_id: str, after: int, limit: int) -> list[Any]:
-    return await tx.fetch(LINKS, tx.tenant, thread_id, after, limit)
+async def links(tx: Tx, *, thread_id: str, after: int, limit: int) -> list[StoredLink]:
+    """Return records in the chain of a thread, in order."""
+    return [
+        StoredLink(row["id"], row["n"], row["record"], row["previous"], row["mac"], dict(row))
+        for row in await tx.fetch(LINKS, tx.tenant, thread_id, after, limit)
+    ]
 
 
-async def tombstones(tx: Tx, after: str, limit: int) -> list[Any]:
-    return await tx.fetch(TOMBSTONES, tx.tenant, after, limit)
+async def tombstones(tx: Tx, *, after: str, limit: int) -> list[Tombstone]:
+    """Return the tombstones of deleted threads, in the order of their ids."""
+    return [
+        Tombstone(row["thread_id"], ChainHead(row["n"], row["mac"]), row["seal"], row["is_back"])
+        for row in await tx.fetch(TOMBSTONES, tx.tenant, after, limit)
+    ]
 
 
-async def head(tx: Tx, thread_id: str, *, deleted: bool = False) -> ChainHead | None:
-    """Where a chain ends. `deleted`: also that of a thread that is deleted."""
-    row = await tx.row(HEAD if deleted else HEAD_KEPT, tx.tenant, thread_id)
+async def head(tx: Tx, *, thread_id: str, deleted: bool = False) -> ChainHead | None:
+    """Return the end of a chain. `deleted`: also that of a thread that is deleted."""
+    row = await tx.row(HEAD if deleted else HEAD_NOT_DELETED, tx.tenant, thread_id)
     return None if row is None else ChainHead(row["n"], row["mac"])
 
 
-async def forget(tx: Tx, thread_id: str, at: ChainHead, seal: bytes) -> bool:
-    return bool(await tx.value(FORGET, thread_id, at.n, at.mac, seal))
+async def delete(tx: Tx, *, thread_id: str, head: ChainHead, seal: bytes) -> bool:
+    """Delete the records of a thread and leave a tombstone. Return whether the chain still ended at `head`."""
+    return bool(await tx.value(DELETE, thread_id, head.n, head.mac, seal))

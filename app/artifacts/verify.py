@@ -1,69 +1,75 @@
-"""Whether the records in the database are those that the service wrote."""
+"""Verify that the records in the database are those that the service wrote."""
 
 from __future__ import annotations
 
 import hmac
-from collections.abc import AsyncIterator, Mapping
-from typing import Any, Final
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from typing import Any, Final, TypeVar
 
 import orjson
 
 from app.artifacts import decision_store, store
-from app.artifacts.chain import ChainCheck, Chainer, ChainHead, ChainLink
+from app.artifacts.chain import ChainCheck, Chainer, ChainHead, ChainLink, StoredLink, Tombstone
 from app.artifacts.models import load_record
 from app.base.clock import rfc3339
 from app.base.errors import Invalid
-from app.base.postgres.database import Database
+from app.base.postgres.database import Database, Tx
 
-PAGE: Final = 500
-VERSION: Final = 1
-"""Of the file of exported heads."""
+ROWS_PER_PAGE: Final = 500
+HEADS_VERSION: Final = 1
+"""The version of the file of exported heads."""
+
+T = TypeVar("T")
 
 Heads = dict[str, dict[str, ChainHead]]
-"""Where chains end, by tenant and thread."""
+"""The ends of chains, by tenant and thread."""
 
 
-def export_heads(found: Heads) -> bytes:
+def export_heads(ends: Heads) -> bytes:
     """Return the heads as the contents of a file."""
-    named = {t: {i: {"n": h.n, "mac": h.mac.hex()} for i, h in chains.items()} for t, chains in found.items()}
-    return orjson.dumps({"version": VERSION, "heads": named}, option=orjson.OPT_INDENT_2) + b"\n"
+    fields = {t: {i: {"n": h.n, "mac": h.mac.hex()} for i, h in chains.items()} for t, chains in ends.items()}
+    return orjson.dumps({"version": HEADS_VERSION, "heads": fields}, option=orjson.OPT_INDENT_2) + b"\n"
 
 
 def read_exported_heads(file: bytes) -> Heads:
     """Parse a file that `export_heads` wrote. Raise Invalid."""
     try:
-        held = orjson.loads(file)
-        if held["version"] != VERSION:
+        fields = orjson.loads(file)
+        if fields["version"] != HEADS_VERSION:
             raise Invalid(
                 "These heads were exported by another version of Plangate. Compare with an export of this version "
                 "(`plangate verify --export`)."
             )
         return {
             t: {i: ChainHead(int(h["n"]), bytes.fromhex(h["mac"])) for i, h in chains.items()}
-            for t, chains in held["heads"].items()
+            for t, chains in fields["heads"].items()
         }
     except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise Invalid("The file was not written by `plangate verify --export`.") from error
+        raise Invalid(
+            "The file is damaged or was not written by `plangate verify --export`: use an intact export."
+        ) from error
 
 
-async def heads(db: Database) -> Heads:
-    """Where every chain ends now: to be kept outside of the database."""
-    found: Heads = {}
+async def heads(db: Database, rows_per_page: int = ROWS_PER_PAGE) -> Heads:
+    """Return the end of every chain, to be exported to a place outside of the database."""
+    ends: Heads = {}
     for tenant in await store.tenants(db):
-        async for thread_id, head in _chains(db, tenant):
-            found.setdefault(tenant, {})[thread_id] = head
-    return found
+        async for thread_id, head in _chains(db, tenant, rows_per_page):
+            ends.setdefault(tenant, {})[thread_id] = head
+    return ends
 
 
-async def problems(db: Database, chainer: Chainer, exported: Heads) -> AsyncIterator[tuple[str, str]]:
-    """(tenant, what is wrong), of everything."""
+async def problems(
+    db: Database, chainer: Chainer, exported: Heads, rows_per_page: int = ROWS_PER_PAGE
+) -> AsyncIterator[tuple[str, str]]:
+    """Yield each problem with its tenant."""
     tenants = await store.tenants(db)
     for tenant in tenants:
         expected = dict(exported.get(tenant, {}))
-        async for thread_id, _ in _chains(db, tenant):
+        async for thread_id, _ in _chains(db, tenant, rows_per_page):
             check, end = ChainCheck(chainer, tenant, thread_id), None
             known = expected.get(thread_id)
-            async for links, head in _pages(db, tenant, thread_id):
+            async for links, head in _chain_pages(db, tenant, thread_id, rows_per_page):
                 end = head
                 for link in links:
                     for problem in check.take(link):
@@ -78,19 +84,19 @@ async def problems(db: Database, chainer: Chainer, exported: Heads) -> AsyncIter
             expected.pop(thread_id, None)
             for problem in check.end(end, known):
                 yield tenant, problem
-        async for thread_id in _strays(db, tenant):
+        async for thread_id in _strays(db, tenant, rows_per_page):
             yield (
                 tenant,
                 f"records of thread {thread_id} are in no chain: they were inserted, or it was removed",
             )
-        async for row in _tombstones(db, tenant):
-            thread_id, at = row["thread_id"], ChainHead(row["n"], row["mac"])
+        async for tombstone in _tombstones(db, tenant, rows_per_page):
+            thread_id, at = tombstone.thread_id, tombstone.head
             known = expected.pop(thread_id, None)
-            if not hmac.compare_digest(chainer.seal(tenant, thread_id, at), row["seal"]):
+            if not hmac.compare_digest(chainer.seal(tenant, thread_id, at), tombstone.seal):
                 yield tenant, f"the tombstone of thread {thread_id} was not made by the service"
             elif known is not None and known.n > at.n:
                 yield tenant, _truncated_chain(thread_id, at.n, known.n)
-            if row["is_back"]:
+            if tombstone.is_back:
                 yield tenant, f"thread {thread_id} was deleted, and records of it are there again"
         for thread_id, known in expected.items():
             yield (
@@ -101,39 +107,57 @@ async def problems(db: Database, chainer: Chainer, exported: Heads) -> AsyncIter
         yield tenant, "the tenant is gone: exported heads have records of it"
 
 
-async def _chains(db: Database, tenant: str) -> AsyncIterator[tuple[str, ChainHead]]:
+async def _pages(
+    db: Database,
+    tenant: str,
+    read: Callable[[Tx, str, int], Awaitable[list[T]]],
+    position: Callable[[T], str],
+    limit: int,
+) -> AsyncIterator[T]:
+    """Yield the items of all pages, each read in a transaction of its own after the position of the last item."""
     after = ""
     while True:
         async with db.transaction(tenant) as tx:
-            rows = await store.chains(tx, after, PAGE)
-        for thread_id, head in rows:
-            yield thread_id, head
-        if len(rows) < PAGE:
+            items = await read(tx, after, limit)
+        for item in items:
+            yield item
+        if len(items) < limit:
             return
-        after = rows[-1][0]
+        after = position(items[-1])
 
 
-async def _strays(db: Database, tenant: str) -> AsyncIterator[str]:
-    """Threads with records and without a chain."""
+def _chains(db: Database, tenant: str, limit: int) -> AsyncIterator[tuple[str, ChainHead]]:
+    return _pages(
+        db, tenant, lambda tx, after, n: store.chains(tx, after=after, limit=n), lambda chain: chain[0], limit
+    )
+
+
+def _tombstones(db: Database, tenant: str, limit: int) -> AsyncIterator[Tombstone]:
+    return _pages(
+        db,
+        tenant,
+        lambda tx, after, n: store.tombstones(tx, after=after, limit=n),
+        lambda t: t.thread_id,
+        limit,
+    )
+
+
+async def _strays(db: Database, tenant: str, limit: int) -> AsyncIterator[str]:
+    """Yield the threads with records and without a chain."""
     async with db.transaction(tenant) as tx:
-        decided = set(await decision_store.unchained_threads(tx))
-    after = ""
-    while True:
-        async with db.transaction(tenant) as tx:
-            rows = await store.with_records(tx, after, PAGE)
-        for thread_id, chained in rows:
-            if not chained:
-                decided.discard(thread_id)
-                yield thread_id
-        if len(rows) < PAGE:
-            break
-        after = rows[-1][0]
-    for thread_id in sorted(decided):
+        unchained = set(await decision_store.unchained_threads(tx))
+    async for thread_id, chained in _pages(
+        db, tenant, lambda tx, after, n: store.with_records(tx, after=after, limit=n), lambda t: t[0], limit
+    ):
+        if not chained:
+            unchained.discard(thread_id)
+            yield thread_id
+    for thread_id in sorted(unchained):
         yield thread_id
 
 
-async def _pages(
-    db: Database, tenant: str, thread_id: str
+async def _chain_pages(
+    db: Database, tenant: str, thread_id: str, limit: int
 ) -> AsyncIterator[tuple[list[ChainLink], ChainHead | None]]:
     """Yield the records of a chain, and its end at that moment, because others may publish meanwhile. None
     means that the chain is gone."""
@@ -141,37 +165,34 @@ async def _pages(
     while True:
         async with db.transaction(tenant) as tx:
             await tx.set_repeatable_read()
-            head = await store.head(tx, thread_id)
-            rows = [(r, _flaws) for r in await store.links(tx, thread_id, after, PAGE)]
-            rows += [(r, _decision_flaws) for r in await decision_store.links(tx, thread_id, after, PAGE)]
-        rows = sorted(rows, key=lambda row: row[0]["n"])[:PAGE]
-        yield (
-            [ChainLink(r["id"], r["n"], r["record"], r["previous"], r["mac"], flaws(r)) for r, flaws in rows],
-            head,
-        )
-        if len(rows) < PAGE:
+            head = await store.head(tx, thread_id=thread_id)
+            records = await store.links(tx, thread_id=thread_id, after=after, limit=limit)
+            decisions = await decision_store.links(tx, thread_id=thread_id, after=after, limit=limit)
+        links = [_link(stored, _changed_columns) for stored in records]
+        links += [_link(link, _changed_decision_columns) for link in decisions]
+        links = sorted(links, key=lambda link: link.n)[:limit]
+        yield links, head
+        if len(links) < limit:
             return
-        after = rows[-1][0]["n"]
+        after = links[-1].n
 
 
-def _flaws(row: Any) -> tuple[str, ...]:
+def _link(link: StoredLink, changed: Callable[[StoredLink], tuple[str, ...]]) -> ChainLink:
+    return ChainLink(link.id, link.n, link.record, link.previous, link.mac, changed(link))
+
+
+def _changed_columns(link: StoredLink) -> tuple[str, ...]:
     """Return the columns that differ from the record."""
+    row = link.columns
     try:
-        record = load_record(row["record"])
+        record = load_record(link.record)
         expected = _columns(record)
-        # A directory's body is its list, of which the record says the digest alone.
+        # A directory's body is its list, of which the record has only the digest.
         expected["body_bytes"] = row["stored_bytes"] if record.get("isDirectory") else record["sizeBytes"]
     except (ValueError, KeyError, TypeError):
         return ("record",)
     actual = {
-        "body_bytes": row["body_bytes"],
-        **{
-            name: row[name] for name in ("id", "channel", "path", "is_directory", "work_id", "parent_work_id")
-        },
-        **{
-            name: row[name] for name in ("query_id", "agent", "replaces", "first_id", "revision", "thread_id")
-        },
-        **{name: row[name] for name in ("call_id", "plan_id", "action_index")},
+        **row,
         "digest": row["digest"].hex(),
         "created_at": rfc3339(row["created_at"]),
         "tags": sorted(row["tags"]),
@@ -180,10 +201,11 @@ def _flaws(row: Any) -> tuple[str, ...]:
     return tuple(name for name, value in expected.items() if actual[name] != value)
 
 
-def _decision_flaws(row: Any) -> tuple[str, ...]:
+def _changed_decision_columns(link: StoredLink) -> tuple[str, ...]:
     """Return the columns of a decision that differ from its record."""
+    row = link.columns
     try:
-        record = load_record(row["record"])
+        record = load_record(link.record)
         producer = record["producer"]
         expected = {
             "id": record["id"],
@@ -226,18 +248,5 @@ def _columns(record: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _truncated_chain(thread_id: str, last: int, known: int) -> str:
-    gone = f"record {known} was" if known == last + 1 else f"records {last + 1} to {known} were"
-    return f"{gone} removed from the end of thread {thread_id} before it was deleted: the exported head has {known}"
-
-
-async def _tombstones(db: Database, tenant: str) -> AsyncIterator[Any]:
-    """Threads whose chain went with them."""
-    after = ""
-    while True:
-        async with db.transaction(tenant) as tx:
-            rows = await store.tombstones(tx, after, PAGE)
-        for row in rows:
-            yield row
-        if len(rows) < PAGE:
-            return
-        after = rows[-1]["thread_id"]
+    records = f"record {known} was" if known == last + 1 else f"records {last + 1} to {known} were"
+    return f"{records} removed from the end of thread {thread_id} before it was deleted: the exported head has {known}"

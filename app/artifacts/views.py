@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import Literal
 
-from plangate.events.carried import ArtifactInfo
-
 from app.base.responses import CursorPage, View
+from app.events.carried import ArtifactInfo
 
 
 class ArtifactPage(CursorPage):
@@ -16,8 +15,8 @@ class ArtifactPage(CursorPage):
 
 
 class LineageEdge(View):
-    """How a step was reached: `via` is the artifact one step nearer. `parent`: the newer of the two names the older one
-    in `parentArtifactIds`; `replaces`: in `replaces`."""
+    """An edge to a step: `via` is the artifact one step nearer. The kind says in which field the newer of the two
+    names the older one: `parent` is `parentArtifactIds`, `replaces` is `replaces`."""
 
     kind: Literal["parent", "replaces"]
     """How the two are related."""
@@ -26,7 +25,7 @@ class LineageEdge(View):
 
 
 class LineageStep(View):
-    """An artifact, how many steps away it is, and the edges by which it was reached, at most ten."""
+    """An artifact, its distance in steps, and at most ten edges that lead to it."""
 
     depth: int
     """How many steps away it is."""
@@ -37,7 +36,7 @@ class LineageStep(View):
 
 
 class LineageView(View):
-    """What an artifact came from and what came from it, along `parentArtifactIds` and `replaces`; the nearest first."""
+    """The ancestors and descendants of an artifact, along `parentArtifactIds` and `replaces`, nearest first."""
 
     artifact: ArtifactInfo
     """The record."""

@@ -117,12 +117,12 @@ def read_manifest(folder: Path) -> Manifest:
 def check_part(folder: Path, name: str, expected: Part) -> None:
     """Raise BackupError unless the file has the size and digest of the manifest."""
     try:
-        found = part(folder / name)
+        actual = part(folder / name)
     except FileNotFoundError as error:
         raise BackupError(f"{folder / name} is missing: the backup is not whole. Use another one.") from error
-    if found != expected:
+    if actual != expected:
         raise BackupError(
-            f"{folder / name} is damaged: its SHA-256 is {found.sha256}, and it was {expected.sha256} when the backup was "
+            f"{folder / name} is damaged: its SHA-256 is {actual.sha256}, and it was {expected.sha256} when the backup was "
             "made. Use another backup."
         )
 
@@ -190,7 +190,7 @@ def _clear(folder: Path) -> None:
 
 
 def sync(folder: Path) -> None:
-    """Make the names in a directory durable."""
+    """Sync a directory, so that its entries survive a crash."""
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(descriptor)

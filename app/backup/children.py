@@ -31,8 +31,8 @@ class Child:
     def failure(self, code: int) -> BackupError:
         self._errors.seek(0)
         lines = self._errors.read().decode("utf-8", "replace").strip().splitlines()[-LAST_LINES:]
-        said = "\n  ".join(lines) or "(no output)"
-        return BackupError(f"{self._name} failed (exit {code}):\n  {said}")
+        text = "\n  ".join(lines) or "(no output)"
+        return BackupError(f"{self._name} failed (exit {code}):\n  {text}")
 
 
 @contextlib.asynccontextmanager

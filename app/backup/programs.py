@@ -40,25 +40,25 @@ def installed() -> list[Programs]:
     on_path = shutil.which("pg_dump")
     if on_path:
         folders.append(Path(on_path).parent)
-    found = (_look(folder) for folder in dict.fromkeys(folders))
-    return [programs for programs in found if programs is not None]
+    installed_programs = (_look(folder) for folder in dict.fromkeys(folders))
+    return [programs for programs in installed_programs if programs is not None]
 
 
-def choose(major: int, found: Iterable[Programs]) -> Programs:
+def choose(major: int, candidates: Iterable[Programs]) -> Programs:
     """Return the programs to use for a server of this major version: the oldest that are not older than it, because
     each newer version writes what older servers may not know.
 
     Raises:
         BackupError: all that were found are older than the server.
     """
-    found = list(found)
-    fitting = [programs for programs in found if programs.major >= major]
+    candidates = list(candidates)
+    fitting = [programs for programs in candidates if programs.major >= major]
     if fitting:
         return min(fitting, key=lambda programs: (programs.major, [-n for n in programs.numbers]))
-    seen = ", ".join(f"{programs.version} in {programs.folder}" for programs in found) or "none"
+    listed = ", ".join(f"{programs.version} in {programs.folder}" for programs in candidates) or "none"
     raise BackupError(
         f"The server is PostgreSQL {major}, and it needs pg_dump, pg_restore and psql of version {major} or newer. "
-        f"Found: {seen}. Install the client programs of PostgreSQL {major} (Debian: postgresql-client-{major})."
+        f"Found: {listed}. Install the client programs of PostgreSQL {major} (Debian: postgresql-client-{major})."
     )
 
 
@@ -66,12 +66,12 @@ def _look(folder: Path) -> Programs | None:
     if not all(os.access(folder / program, os.X_OK) for program in _PROGRAMS):
         return None
     try:
-        told = subprocess.run(
+        output = subprocess.run(
             [folder / "pg_dump", "--version"], capture_output=True, text=True, check=True, timeout=30
         )
     except (OSError, subprocess.SubprocessError):
         return None  # made for another machine, or its libraries are missing
-    version = re.search(r"\(PostgreSQL\) (\d+\S*)", told.stdout)
+    version = re.search(r"\(PostgreSQL\) (\d+\S*)", output.stdout)
     return Programs(folder, version[1]) if version else None
 
 
@@ -84,8 +84,8 @@ def login(dsn: str) -> tuple[str, Mapping[str, str]]:
     userinfo, at, hosts = netloc.rpartition("@")
     user, colon, password = userinfo.partition(":")
     options = [option for option in query.split("&") if not option.startswith("password=")]
-    given = [option.removeprefix("password=") for option in query.split("&") if option not in options]
+    passwords = [option.removeprefix("password=") for option in query.split("&") if option not in options]
     env = {**os.environ, "PGCONNECT_TIMEOUT": str(CONNECT_SECONDS), "LC_MESSAGES": "C"}
-    if given or colon:
-        env["PGPASSWORD"] = unquote(given[-1] if given else password)
+    if passwords or colon:
+        env["PGPASSWORD"] = unquote(passwords[-1] if passwords else password)
     return f"{scheme}://{user}{at}{hosts}{slash}{database}{question}{'&'.join(options)}", env

@@ -85,10 +85,10 @@ async def restore(folder: Path, manifest: Manifest, dsn: str, blobs: BlobStore) 
 
 async def _check_target(connection: Any, facts: Any, manifest: Manifest) -> None:
     database = facts["database"]
-    found = await connection.fetchval(store.NOT_EMPTY)
-    if found is not None:
+    existing = await connection.fetchval(store.NOT_EMPTY)
+    if existing is not None:
         raise BackupError(
-            f"The database {database!r} is not empty: it has {found}. A restore accepts only an empty database: use a new "
+            f"The database {database!r} is not empty: it has {existing}. A restore accepts only an empty database: use a new "
             "one, or a new data directory."
         )
     if await connection.fetchval(store.SERVICES):

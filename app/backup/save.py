@@ -61,8 +61,8 @@ def _full_disk_named(to: Path) -> Iterator[None]:
     try:
         yield
     except (OSError, StoreUnavailable) as error:
-        said = error if isinstance(error, OSError) else error.__cause__
-        if isinstance(said, OSError) and said.errno in (errno.ENOSPC, errno.EDQUOT):
+        cause = error if isinstance(error, OSError) else error.__cause__
+        if isinstance(cause, OSError) and cause.errno in (errno.ENOSPC, errno.EDQUOT):
             raise BackupError(
                 f"Nothing was saved: the disk of {to} is full. Free some space, or name another place."
             ) from error

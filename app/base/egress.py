@@ -12,311 +12,31 @@ from __future__ import annotations
 import asyncio
 import functools
 import http.cookiejar
-import ipaddress
-import socket
 import ssl
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import AsyncIterator, Awaitable, Iterable
 from contextvars import ContextVar
-from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
 import httpcore2
 import httpx2
-import idna
-import structlog
 
-from app.base.shares import TenantShares
-from app.base.threads import run_in_thread
+from app.base.egress_policy import EgressDenied, EgressPolicy, check_scheme
 
-log = structlog.get_logger(__name__)
-
-Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 T = TypeVar("T")
-Resolver = Callable[[str, int], Awaitable[Sequence[str]]]
-"""From a name and a port to the addresses of the name. Raises OSError where there is none."""
-
-MAX_ADDRESSES: Final = 6
-"""How many addresses of one name are tried."""
-
-DNS_LOOKUPS: Final = 256
-TENANT_DNS_LOOKUPS: Final = 32
-"""Names that are looked up at once, of all tenants and of one. A tenant's name server may never answer."""
 
 MAX_RESPONSE_BYTES: Final = 64 * 1024 * 1024
 MAX_HEAD_BYTES: Final = 192 * 1024
-"""What is read before the body of an answer begins. h11 bounds each head, and passes over any number of interim ones."""
+"""Read before the body of a response begins. h11 bounds each head, but skips any number of interim responses."""
 
 HEAD_READ_BYTES: Final = 8 * 1024
 PIECE_BYTES: Final = 256
-"""So much a piece of a body counts at least: each is work, however small, and a chunk may be one byte."""
+"""The minimum that a piece of a body counts, because each piece is work and a chunk may be one byte."""
 
 PIECES_AT_ONCE: Final = 500
-"""Then others have their turn."""
+"""After so many pieces, other tasks get a turn."""
 
-NOT_PUBLIC: Final = "its address is not public"
 KEEPALIVE_CONNECTIONS: Final = 100
 KEEPALIVE_S: Final = 30.0
-
-_V4_REFUSED: Final = (
-    ("this network", "0.0.0.0/8"),
-    ("a private network", "10.0.0.0/8"),
-    ("carrier-grade NAT", "100.64.0.0/10"),
-    ("loopback", "127.0.0.0/8"),
-    ("link-local, where clouds keep their metadata", "169.254.0.0/16"),
-    ("a private network", "172.16.0.0/12"),
-    ("reserved", "192.0.0.0/24"),
-    ("documentation", "192.0.2.0/24"),
-    ("a relay of 6to4", "192.88.99.0/24"),
-    ("a private network", "192.168.0.0/16"),
-    ("a private network", "198.18.0.0/15"),
-    ("documentation", "198.51.100.0/24"),
-    ("documentation", "203.0.113.0/24"),
-    ("multicast", "224.0.0.0/4"),
-    ("reserved", "240.0.0.0/4"),
-    ("the metadata of a cloud", "168.63.129.16/32"),
-)
-_V6_REFUSED: Final = (
-    ("unspecified", "::/128"),
-    ("loopback", "::1/128"),
-    ("IPv4-mapped", "::ffff:0:0/96"),
-    ("a local translation of IPv4", "64:ff9b:1::/48"),
-    ("a private network", "fc00::/7"),
-    ("link-local", "fe80::/10"),
-    ("multicast", "ff00::/8"),
-    ("reserved, or a tunnel for IPv4", "2001::/23"),
-    ("documentation", "2001:db8::/32"),
-    ("documentation", "3fff::/20"),
-)
-_REFUSED: Final = tuple(
-    (reason, ipaddress.ip_network(network)) for reason, network in (*_V4_REFUSED, *_V6_REFUSED)
-)
-_NAT64: Final = ipaddress.IPv6Network("64:ff9b::/96")
-_6TO4: Final = ipaddress.IPv6Network("2002::/16")
-_GLOBAL_V6: Final = ipaddress.IPv6Network("2000::/3")
-
-
-class EgressRefused(Exception):
-    """The service does not send this, or does not read on.
-
-    The message says to which host, why, and, where an operator can allow it, how.
-    """
-
-    def __init__(self, host: str, why: str, *, allowable: bool = True) -> None:
-        hint = " The operator can allow the host with PLANGATE_ALLOW_HOSTS." if allowable else ""
-        super().__init__(f"Requests to {host!r} are refused: {why}.{hint}")
-        self.host = host
-        self.why = why
-
-
-_tenant: ContextVar[str | None] = ContextVar("tenant_of_requests", default=None)
-
-
-@contextmanager
-def requests_of(tenant: str) -> Iterator[None]:
-    """Attribute the requests in the block to this tenant, for its share of lookups and for the log."""
-    before = _tenant.set(tenant)
-    try:
-        yield
-    finally:
-        _tenant.reset(before)
-
-
-def requesting_tenant() -> str:
-    """Return the tenant of the current request, or "" if there is none."""
-    return _tenant.get() or ""
-
-
-class Lookups:
-    """Ask the operating system for addresses, in threads of our own: the event loop has two threads for names
-    (uvloop), for all tenants and the database together. A lookup ends when the operating system gives up on it, which
-    may be long after its caller did; its place is free then."""
-
-    def __init__(
-        self,
-        total: int = DNS_LOOKUPS,
-        per_tenant: int = TENANT_DNS_LOOKUPS,
-        *,
-        on_wait: Callable[[float], object] = lambda seconds: None,
-    ) -> None:
-        """`on_wait` is called with the seconds for which a lookup waited for its place."""
-        self._shares = TenantShares(total, per_tenant)
-        self._on_wait = on_wait
-
-    @property
-    def in_use(self) -> int:
-        """Return the number of lookups in progress."""
-        return self._shares.in_use
-
-    async def __call__(self, host: str, port: int) -> Sequence[str]:
-        tenant = requesting_tenant()
-        loop = asyncio.get_running_loop()
-        began = loop.time()
-        await self._shares.acquire(tenant)
-        self._on_wait(loop.time() - began)
-
-        def ask() -> list[Any]:
-            try:
-                return socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
-            finally:
-                with suppress(RuntimeError):  # the loop is closed
-                    loop.call_soon_threadsafe(self._shares.release, tenant)
-
-        try:
-            found = await run_in_thread(ask)
-        except RuntimeError as error:  # of the thread, which did not start; a lookup raises none
-            self._shares.release(tenant)
-            raise OSError("no thread can be started to look the name up") from error
-        return [str(entry[4][0]) for entry in found]
-
-
-system_resolver: Final = Lookups()
-"""The addresses that the operating system knows, in its order of preference."""
-
-
-@dataclass(frozen=True, slots=True)
-class EgressPolicy:
-    """Which hosts may be reached. `allow_hosts` are the operator's exceptions, as `host` or `host:port`.
-
-    An exception names a host as it stands in the URL: allowing `localhost` does not allow `127.0.0.1`, and a
-    port in it allows that port only. IPv6 addresses are written `[::1]` or `[::1]:8080`.
-    """
-
-    allow_hosts: frozenset[str] = frozenset()
-    resolver: Resolver = system_resolver
-
-    @classmethod
-    def of(cls, allow_hosts: Iterable[str], *, resolver: Resolver = system_resolver) -> EgressPolicy:
-        """Read the operator's exceptions. Raises ValueError for what is neither `host` nor `host:port`."""
-        return cls(frozenset(_allowed_form(entry) for entry in allow_hosts), resolver)
-
-    def allows(self, host: str, port: int) -> bool:
-        """Return whether the operator named this host, or this host with this port."""
-        plain = _plain(host)
-        return plain in self.allow_hosts or f"{plain} {port}" in self.allow_hosts
-
-    def check_url(self, url: str) -> None:
-        """Check what can be checked without resolving a name.
-
-        Raise EgressRefused for a scheme other than http and https, and for an address in the URL, however
-        it is spelled, that is not allowed.
-        """
-        try:
-            parsed = httpx2.URL(url)
-            host = idna.decode(parsed.host) if "xn--" in parsed.host else parsed.host
-        except (httpx2.InvalidURL, UnicodeError) as error:
-            raise EgressRefused(url[:200], "it is not a URL", allowable=False) from error
-        _check_scheme(parsed.scheme, host)
-        port = parsed.port or (443 if parsed.scheme == "https" else 80)
-        if not host:
-            raise EgressRefused(url[:200], "it names no host", allowable=False)
-        if self.allows(host, port):
-            return
-        literal = _literal(host)
-        why = why_refused(literal) if literal is not None else None
-        if why is None and (_plain(host) == "localhost" or _plain(host).endswith(".localhost")):
-            why = "it is this machine"
-        if why is not None:
-            raise EgressRefused(host, why)
-
-    async def addresses(self, host: str, port: int) -> list[str]:
-        """Return the checked addresses of a host. Connect to one of them directly, without resolving the
-        name again.
-
-        Raise EgressRefused if any of them is not allowed: a name with both a public and a private address
-        is an attack. Raise OSError if the name does not exist.
-        """
-        if not host or "%" in host or "/" in host:
-            raise EgressRefused(host, "it is not the name of a host", allowable=False)
-        literal = _literal(host)
-        found = [str(literal)] if literal is not None else list(await self.resolver(host, port))
-        if not found:
-            raise OSError(f"the name {host} has no address")
-        if not self.allows(host, port):
-            for text in found:
-                _check_address(host, text, written=literal is not None)
-        return list(dict.fromkeys(found))[:MAX_ADDRESSES]
-
-
-def why_refused(address: Address) -> str | None:
-    """Why an address is not reached for a tenant, or None where it is public."""
-    for reason, network in _REFUSED:
-        if address.version == network.version and address in network:
-            return f"its address {address} is {reason}"
-    if isinstance(address, ipaddress.IPv4Address):
-        return None
-    if address.scope_id is not None:
-        return f"its address {address} has a zone"
-    if address in _NAT64:
-        return _embedded(address, int(address) & 0xFFFFFFFF)
-    if address in _6TO4:
-        return _embedded(address, (int(address) >> 80) & 0xFFFFFFFF)
-    return None if address in _GLOBAL_V6 else f"its address {address} is not public"
-
-
-def _embedded(address: Address, inner: int) -> str | None:
-    why = why_refused(ipaddress.IPv4Address(inner))
-    return None if why is None else f"{why}, inside of {address}"
-
-
-def _check_address(host: str, text: str, *, written: bool) -> None:
-    """Raise EgressRefused if the address is not public.
-
-    A tenant that wrote the address itself is told what is wrong with it. The address behind a name is written to the
-    log only: names of the operator's network must not be resolvable through this service.
-    """
-    try:
-        address = ipaddress.ip_address(text)
-        why = why_refused(address)
-    except ValueError as error:
-        raise EgressRefused(host, NOT_PUBLIC) from error
-    if why is None:
-        return
-    if written:
-        raise EgressRefused(host, why)
-    log.warning("egress.address_refused", address=str(address).partition("%")[0], tenant=_tenant.get())
-    raise EgressRefused(host, NOT_PUBLIC)
-
-
-def _literal(host: str) -> Address | None:
-    """Return the address that a host spells, in any spelling that a resolver accepts: 127.1, 0x7f000001,
-    0177.0.0.1, [::1]."""
-    plain = host.rstrip(".").removeprefix("[").removesuffix("]")
-    try:
-        return ipaddress.ip_address(plain)
-    except ValueError:
-        pass
-    if not plain.isascii() or not plain[:1].isdigit() or any(character.isspace() for character in plain):
-        return None
-    try:
-        return ipaddress.IPv4Address(socket.inet_aton(plain))
-    except OSError:
-        return None
-
-
-def _plain(host: str) -> str:
-    literal = _literal(host)
-    return str(literal) if literal is not None else host.rstrip(".").lower()
-
-
-def _allowed_form(entry: str) -> str:
-    """Return the form in which exceptions are compared: the host, or the host, a space and the port."""
-    text = entry.strip()
-    if text.startswith("["):
-        host, _, rest = text[1:].partition("]")
-        port = rest.removeprefix(":") if rest.startswith(":") else rest
-    elif text.count(":") > 1:
-        host, port = text, ""
-    else:
-        host, _, port = text.partition(":")
-    if not host or "/" in host or "*" in host or (port and not (port.isdecimal() and 0 < int(port) < 65536)):
-        raise ValueError(f"{entry!r} is not a host or host:port")
-    return f"{_plain(host)} {int(port)}" if port else _plain(host)
-
-
-def _check_scheme(scheme: str, host: str) -> None:
-    if scheme not in ("http", "https"):
-        raise EgressRefused(host, f"the scheme {scheme[:20]!r} is neither http nor https", allowable=False)
 
 
 class _MeasuredBackend:
@@ -329,7 +49,7 @@ class _MeasuredBackend:
         return _Measured(await self._inner.connect_tcp(host, port, *args, **parts), host)
 
     async def connect_unix_socket(self, path: str, **_: Any) -> Any:
-        raise EgressRefused(path, "it is a unix socket", allowable=False)
+        raise EgressDenied(path, "it is a unix socket", allowable=False)
 
     async def sleep(self, seconds: float) -> None:
         await asyncio.sleep(seconds)
@@ -379,11 +99,11 @@ class _CheckedBackend(_MeasuredBackend):
 
 
 _head_bytes_left: ContextVar[list[int] | None] = ContextVar("head_bytes_left", default=None)
-"""Of the request that is under way, until its answer has a body."""
+"""For the request in progress, until its response has a body."""
 
 
 class _Measured:
-    """A connection of a pool. It reads a bounded number of bytes in front of the body of an answer."""
+    """A connection of a pool that reads a bounded number of bytes before the body of a response."""
 
     def __init__(self, inner: Any, host: str) -> None:
         self._inner = inner
@@ -401,7 +121,7 @@ class _Measured:
             left[0] -= len(data)
             if left[0] < 0:
                 why = f"its answer begins with more than {MAX_HEAD_BYTES} bytes of headers"
-                raise EgressRefused(self._host, why, allowable=False)
+                raise EgressDenied(self._host, why, allowable=False)
         return data
 
     async def start_tls(self, *args: Any, **parts: Any) -> _Measured:
@@ -418,7 +138,7 @@ async def _answered(answer: Awaitable[T]) -> T:
 
 
 class _BoundedStream(httpx2.AsyncByteStream):
-    """The body of an answer, up to a number of bytes."""
+    """A response body, limited to a maximum number of bytes."""
 
     def __init__(self, inner: Any, host: str, limit: int) -> None:
         self._inner = inner
@@ -432,11 +152,11 @@ class _BoundedStream(httpx2.AsyncByteStream):
             self._pieces_left -= 1
             if self._pieces_left < 0:
                 why = f"its answer comes in more than {self._most_pieces} pieces"
-                raise EgressRefused(self._host, why, allowable=False)
+                raise EgressDenied(self._host, why, allowable=False)
             if self._pieces_left % PIECES_AT_ONCE == 0:
                 await asyncio.sleep(0)
             if self._left < 0:
-                raise EgressRefused(
+                raise EgressDenied(
                     self._host, f"its answer is larger than {self._limit} bytes", allowable=False
                 )
             yield chunk
@@ -446,12 +166,12 @@ class _BoundedStream(httpx2.AsyncByteStream):
 
 
 async def _bound(response: Any, host: str, limit: int | None) -> None:
-    """Bound the body. A compressed one is refused, as nobody asked for it and its size says nothing."""
+    """Bound the body. A compressed one is rejected: it was not requested, and its size says nothing."""
     if limit is None:
         return
     if response.headers.get("content-encoding", "identity").lower() != "identity":
         await response.aclose()
-        raise EgressRefused(host, "its answer is compressed, which nobody asked for", allowable=False)
+        raise EgressDenied(host, "its answer is compressed, which nobody asked for", allowable=False)
     response.stream = _BoundedStream(response.stream, host, limit)
 
 
@@ -490,7 +210,7 @@ class EgressTransport(httpx2.AsyncHTTPTransport):
         self._limit = max_response_bytes
 
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
-        _check_scheme(request.url.scheme, request.url.host)
+        check_scheme(request.url.scheme, request.url.host)
         response = await _answered(super().handle_async_request(request))
         await _bound(response, request.url.host, self._limit)
         return response
@@ -515,7 +235,7 @@ def egress_client(
     """Return a client that any number of tenants may share. Without `keep_alive`, every request has a connection of its
     own; `max_response_bytes` None is for endless streams.
 
-    Its requests raise EgressRefused besides the errors of httpx2.
+    Its requests raise EgressDenied besides the errors of httpx2.
     """
     return httpx2.AsyncClient(
         transport=EgressTransport(

@@ -13,6 +13,7 @@ import os
 import re
 import threading
 import time
+from datetime import UTC, datetime, timedelta
 from typing import Final
 
 SUFFIX_CHARS: Final = 26
@@ -23,6 +24,9 @@ _RANDOM_CHARS: Final = bytes(ord(_ALPHABET[byte & 31]) for byte in range(256))  
 _SUFFIX: Final = re.compile(r"[0-7][0-9a-hjkmnp-tv-z]{25}")
 _PREFIX: Final = re.compile(r"[a-z]{2,8}_")
 
+CLOCK_SLACK: Final = timedelta(hours=1)
+_FIRST_MOMENT: Final = datetime(1971, 1, 1, tzinfo=UTC)
+_LAST_MOMENT: Final = datetime(2400, 1, 1, tzinfo=UTC)
 _END_MS: Final = 2**48  # the year 10889
 _END_COUNTER: Final = 2**20
 
@@ -79,6 +83,15 @@ def min_id(prefix: str, clock_ms: int) -> str:
     Raise ValueError for a time outside of 48 bits.
     """
     return f"{prefix}{_time_text(clock_ms):0<{SUFFIX_CHARS}}"
+
+
+def id_range(prefix: str, since: datetime | None, before: datetime | None) -> tuple[str, str]:
+    """Return bounds of the ids of rows whose time, by the clock of the database, is from `since` on and before `before`. They
+    allow for an hour between that clock and the one that made an id; None is no bound."""
+    first = _FIRST_MOMENT if since is None else max(since, _FIRST_MOMENT)
+    last = _LAST_MOMENT if before is None else min(before, _LAST_MOMENT)
+    lowest, highest = first - CLOCK_SLACK, last + CLOCK_SLACK
+    return min_id(prefix, int(lowest.timestamp() * 1000)), min_id(prefix, int(highest.timestamp() * 1000))
 
 
 def is_id(prefix: str, text: str) -> bool:

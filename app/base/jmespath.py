@@ -5,24 +5,30 @@ memory until it is written, and `join` doubles a text in the same way. It also r
 or RecursionError for values that do not fit. Here, every step costs one unit, and whatever copies, compares
 or reads a whole value costs as much as the value's size. The default budget is at most about two seconds of
 one core.
+
+Beside the functions of JMESPath there is `decimal_sum`, which adds decimal strings and integers exactly.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
+from decimal import MAX_PREC, Context, Decimal
 from typing import Any, Final
 
 import jmespath
-from jmespath.exceptions import JMESPathError
-from jmespath.functions import Functions
+from jmespath.exceptions import JMESPathError, JMESPathTypeError
+from jmespath.functions import Functions, signature
 from jmespath.visitor import TreeInterpreter
 
 from app.base.json import strict_json
 
 MAX_EXPRESSION_CHARS: Final = 10_000
 MAX_STEPS: Final = 2_000_000  # each takes just under 1 µs
+MAX_DECIMAL_CHARS: Final = 100
 _NODES_PER_STEP: Final = 8  # reading one node of a value is this much cheaper than a step
 _CHARS_PER_NODE: Final = 8
+_NODES_PER_ADDITION: Final = 24  # of a decimal: about 3 µs
 _SHALLOW_FUNCTIONS: Final = frozenset(
     {"length", "type", "not_null", "to_array", "keys", "values"}
 )  # these read no elements
@@ -34,10 +40,74 @@ _EVALUATION_ERRORS: Final = (
     LookupError,
     AttributeError,
 )
+_JMESPATH_TYPES: Final = {
+    "NoneType": "null",
+    "bool": "boolean",
+    "dict": "object",
+    "float": "number",
+    "int": "number",
+    "list": "array",
+    "str": "string",
+}
+"""The names of types in JMESPath; the library names some of them as Python does."""
+_DECIMAL: Final = re.compile(r"[+-]?([0-9]+(\.[0-9]*)?|\.[0-9]+)")
+_EXACT: Final = Context(prec=MAX_PREC)
+_JSON_NUMBER: Final = re.compile(r"-?(0|[1-9][0-9]*)(\.[0-9]+)?([eE][+-]?[0-9]+)?")
 
 
 class ExpressionRejected(JMESPathError):
     """The expression is invalid or too expensive, or its value cannot be written as JSON."""
+
+
+class UnknownValueRead(JMESPathError):
+    """The expression reads a value that is not known yet."""
+
+    def __init__(self) -> None:
+        super().__init__("the expression reads a value that is not known yet")
+
+
+class _Unknown:
+    """The type of `UNKNOWN`."""
+
+
+UNKNOWN: Final = _Unknown()
+"""Stands in a document for a value that is not known yet. An expression that depends on it raises UnknownValueRead."""
+
+
+def parse_decimal(value: Any) -> Decimal | None:
+    """Return the number that a decimal string (`"-12.50"`) or an integer is, or None for any other value."""
+    if isinstance(value, int) and not isinstance(value, bool):
+        return Decimal(value)
+    if isinstance(value, str) and len(value) <= MAX_DECIMAL_CHARS and _DECIMAL.fullmatch(value):
+        return Decimal(value)
+    return None
+
+
+class _Functions(Functions):
+    """The functions of JMESPath, and those of the service."""
+
+    @signature({"types": []})
+    def _func_to_number(self, value: Any) -> Any:
+        """Return a number, or the number that a string is as JSON, or null. The stock function accepts what Python does,
+        such as "1_000", digits of other scripts, and NaN."""
+        if isinstance(value, str):
+            match = _JSON_NUMBER.fullmatch(value)
+            return match and (float(value) if match[2] or match[3] else int(value))
+        return value if isinstance(value, int | float) and not isinstance(value, bool) else None
+
+    @signature({"types": ["array"]})
+    def _func_decimal_sum(self, values: list[Any]) -> str:
+        """Return the sum as a decimal string with as many places as the number with the most has."""
+        total = Decimal(0)
+        for value in values:
+            number = parse_decimal(value)
+            if number is None:
+                raise ExpressionRejected(
+                    'decimal_sum() adds decimal strings such as "12.50", of at most '
+                    f"{MAX_DECIMAL_CHARS} characters, and integers"
+                )
+            total = _EXACT.add(total, number)
+        return format(total, "f")
 
 
 def compile_expression(expression: str) -> Any:
@@ -67,7 +137,7 @@ def validate_calls(expression: str) -> None:
         if node["type"] != "function_expression":
             continue
         name, count = node["value"], len(node["children"])
-        function = Functions.FUNCTION_TABLE.get(name)
+        function = _Functions.FUNCTION_TABLE.get(name)
         if function is None:
             raise ExpressionRejected(f"unknown function {name}()")
         arity = len(function["signature"])
@@ -82,7 +152,7 @@ def search(expression: str, value: Any, *, max_steps: int = MAX_STEPS) -> Any:
 
 def search_all(expressions: Mapping[str, str], value: Any, *, max_steps: int = MAX_STEPS) -> dict[str, Any]:
     """Return the value of each expression over `value`, within one budget. Raise JMESPathError and no other
-    error."""
+    error. Its message contains no part of `value`, because messages are recorded where values must not be."""
     interpreter = _BoundedInterpreter(max_steps)
     results: dict[str, Any] = {}
     for name, expression in expressions.items():
@@ -91,6 +161,10 @@ def search_all(expressions: Mapping[str, str], value: Any, *, max_steps: int = M
             results[name] = interpreter.visit(tree, value)
             interpreter.charge_values(results[name])
             strict_json.dumps(results[name])
+        except JMESPathTypeError as error:
+            expected = " or ".join(error.expected_types)
+            actual = _JMESPATH_TYPES.get(error.actual_type, error.actual_type)
+            raise ExpressionRejected(f"{error.function_name}() takes {expected}, not {actual}") from None
         except JMESPathError:
             raise
         except _EVALUATION_ERRORS as error:
@@ -105,12 +179,15 @@ class _BoundedInterpreter(TreeInterpreter):
 
     def __init__(self, max_steps: int) -> None:
         super().__init__()
-        self._call = Functions().call_function
+        self._call = _Functions().call_function
         self._remaining = max_steps * _NODES_PER_STEP
 
     def visit(self, node: Any, *args: Any, **kwargs: Any) -> Any:
         self._spend(_NODES_PER_STEP)
-        return super().visit(node, *args, **kwargs)
+        result = super().visit(node, *args, **kwargs)
+        if result is UNKNOWN or args[0] is UNKNOWN:
+            raise UnknownValueRead
+        return result
 
     def charge_values(self, *values: Any) -> None:
         """Charge for reading values completely; a shared part counts each time it occurs."""
@@ -118,6 +195,8 @@ class _BoundedInterpreter(TreeInterpreter):
         while stack:
             item = stack.pop()
             cost = 1
+            if item is UNKNOWN:
+                raise UnknownValueRead
             if isinstance(item, str):
                 cost += len(item) // _CHARS_PER_NODE
             elif isinstance(item, list | dict):
@@ -135,6 +214,8 @@ class _BoundedInterpreter(TreeInterpreter):
             self._spend(sum(len(arg) for arg in args if isinstance(arg, dict)))
         if name == "join" and len(args) == 2 and isinstance(args[0], str) and isinstance(args[1], list):
             self._spend(len(args[0]) * len(args[1]) // _CHARS_PER_NODE)
+        if name == "decimal_sum" and args and isinstance(args[0], list):
+            self._spend(len(args[0]) * _NODES_PER_ADDITION)
         return self._call(name, args)
 
     def visit_comparator(self, node: Any, value: Any) -> Any:
@@ -151,7 +232,10 @@ class _BoundedInterpreter(TreeInterpreter):
         return self._charge_result(super().visit_multi_select_dict(node, value))
 
     def visit_flatten(self, node: Any, value: Any) -> Any:
-        return self._charge_copy(super().visit_flatten(node, value))
+        flat = self._charge_copy(super().visit_flatten(node, value))
+        if isinstance(flat, list) and UNKNOWN in flat:  # it may be an array, whose items would be here
+            raise UnknownValueRead
+        return flat
 
     def visit_slice(self, node: Any, value: Any) -> Any:
         return self._charge_copy(super().visit_slice(node, value))

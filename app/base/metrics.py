@@ -1,4 +1,4 @@
-"""All metrics that this process serves at `GET /metrics`.
+"""The metrics that this process counts itself and serves at `GET /metrics`.
 
 Label values come from this service only: kinds, statuses, transports. Nothing that a tenant can choose
 (tenants, agents, tools, models) is a label, because the number of values would be unbounded. Counts from the
@@ -7,7 +7,7 @@ database are in app/telemetry/store.py.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Final
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, disable_created_metrics
@@ -30,51 +30,14 @@ class ModelCallUsage:
     cost_usd: float | None
 
 
-@dataclass(frozen=True, slots=True)
 class Metrics:
     """The instruments of a process. Using one takes a few hundred nanoseconds, cheap enough for the hot
     path."""
 
-    registry: CollectorRegistry = field(default_factory=CollectorRegistry)
-    work_ended: Counter = field(init=False)
-    model_calls: Counter = field(init=False)
-    model_attempts: Counter = field(init=False)
-    model_seconds: Histogram = field(init=False)
-    model_tokens: Counter = field(init=False)
-    model_cost: Counter = field(init=False)
-    model_unpriced: Counter = field(init=False)
-    model_stream_wait: Histogram = field(init=False)
-    model_stream_bytes: Counter = field(init=False)
-    model_stream_throttled: Counter = field(init=False)
-    model_streams_cut: Counter = field(init=False)
-    calls: Counter = field(init=False)
-    dns_wait: Histogram = field(init=False)
-    mcp_lists_refused: Counter = field(init=False)
-    leases_lost: Counter = field(init=False)
-    leases_expired: Counter = field(init=False)
-    process_deaths: Counter = field(init=False)
-    child_deaths: Counter = field(init=False)
-    queries_set_aside: Counter = field(init=False)
-    journal_commit: Histogram = field(init=False)
-    journal_entries: Counter = field(init=False)
-    journal_outages: Counter = field(init=False)
-    readers_dropped: Counter = field(init=False)
-    streams_refused: Counter = field(init=False)
-    bytes_in_flight: Gauge = field(init=False)
-    pool_wait: Histogram = field(init=False)
-    database_unavailable: Counter = field(init=False)
-    spans: Counter = field(init=False)
-    unknown_keys: Counter = field(init=False)
-    connections: Gauge = field(init=False)
-    connections_max: Gauge = field(init=False)
-    connections_refused: Counter = field(init=False)
-    connections_closed: Counter = field(init=False)
-    loop_lag: Histogram = field(init=False)
-    loop_blocked: Counter = field(init=False)
-    _children: dict[tuple[Any, ...], Any] = field(default_factory=dict)
-
-    def __post_init__(self) -> None:
+    def __init__(self) -> None:
         disable_created_metrics()  # type: ignore[no-untyped-call]
+        self.registry = CollectorRegistry()
+        self._children: dict[tuple[Any, ...], Any] = {}
 
         def counter(name: str, text: str, *labels: str) -> Counter:
             return Counter(name, text, labels, namespace=NAMESPACE, registry=self.registry)
@@ -88,100 +51,103 @@ class Metrics:
             return Histogram(name, text, labels, namespace=NAMESPACE, registry=self.registry, buckets=buckets)
 
         provider = ("provider",)
-        instruments = {
-            "work_ended": counter("work_ended", "Work records that ended here.", "kind", "status"),
-            "model_calls": counter("model_calls", "Model calls that ended here.", "provider", "status"),
-            "model_attempts": counter(
-                "model_attempts", "Attempts of the model calls that ended here.", *provider
-            ),
-            "model_seconds": seconds(
-                "model_call_seconds",
-                "How long model calls took, all their attempts together.",
-                *provider,
-                buckets=MODEL_CALL_BUCKETS_S,
-            ),
-            "model_tokens": counter("model_tokens", "Tokens of model calls that ended here.", "provider", "type"),
-            "model_cost": counter(
-                "model_cost_usd", "What model calls cost, in US dollars, where the price is known.", *provider
-            ),
-            "model_unpriced": counter(
-                "model_calls_unpriced", "Model calls that used tokens whose price is not known.", *provider
-            ),
-            "model_stream_wait": seconds(
-                "model_stream_wait_seconds", "How long model calls waited for a free stream (PLANGATE_MODEL_STREAMS)."
-            ),
-            "model_stream_bytes": counter("model_stream_bytes", "Bytes that providers sent."),
-            "model_stream_throttled": counter(
-                "model_stream_throttled_seconds",
-                "How long provider streams were slowed down to keep to the rate of their tenant.",
-            ),
-            "model_streams_cut": counter(
-                "model_streams_cut", "Model streams that were ended because a provider sent too much.", "bound"
-            ),
-            "calls": counter(
-                "calls", "Outgoing calls that came to an end.", "transport", "purpose", "outcome"
-            ),
-            "dns_wait": seconds("dns_wait_seconds", "How long DNS lookups waited for their tenant's share."),
-            "mcp_lists_refused": counter(
-                "mcp_lists_refused", "Requests refused because their tenant had used its share of MCP listings."
-            ),
-            "leases_lost": counter(
-                "leases_lost", "Queries that this process had to stop working on: taken over, or ended by others."
-            ),
-            "leases_expired": counter(
-                "leases_expired", "Queries taken over after the lease of another process had run out."
-            ),
-            "process_deaths": counter("process_deaths", "Deaths of other processes that this process detected."),
-            "child_deaths": counter("child_deaths", "Deaths of this process's own child processes."),
-            "queries_set_aside": counter(
-                "queries_set_aside", "Queries that failed because they killed their processes."
-            ),
-            "journal_commit": seconds("journal_commit_seconds", "How long a batch of the journal took to commit."),
-            "journal_entries": counter("journal_entries", "Entries that the journal committed."),
-            "journal_outages": counter("journal_outages", "Commits of the journal that found no database."),
-            "readers_dropped": counter(
-                "readers_dropped", "HTTP connections aborted because the client stopped reading.", "reason"
-            ),
-            "streams_refused": counter(
-                "streams_refused",
-                "Streams refused because their tenant or key had reached its maximum.",
-                "limit",
-            ),
-            "bytes_in_flight": Gauge(
-                "connections_bytes_in_flight",
-                "Bytes of responses that clients have not acknowledged, in this process's buffers or sent.",
-                namespace=NAMESPACE,
-                registry=self.registry,
-            ),
-            "pool_wait": seconds("pool_wait_seconds", "How long work waited for a database connection."),
-            "database_unavailable": counter(
-                "database_unavailable", "Uses of the database that failed because it could not be reached."
-            ),
-            "spans": counter(
-                "telemetry_spans", "Spans, by what became of them in this process.", "outcome"
-            ),
-            "unknown_keys": counter(
-                "unknown_keys", "Requests with an unknown API key, by outcome.", "outcome"
-            ),
-            "connections": gauge("connections", "Open client connections."),
-            "connections_max": gauge("connections_max", "The maximum number of open client connections."),
-            "connections_refused": counter(
-                "connections_refused", "Connections refused because the process or the peer had reached its maximum.", "reason"
-            ),
-            "connections_closed": counter(
-                "connections_closed",
-                "Connections that the service closed: too slow, too large, or idle in a full process.",
-                "reason",
-            ),
-            "loop_lag": seconds(
-                "loop_lag_seconds", "How late the event loop ran a timer.", buckets=(*LATENCY_BUCKETS_S, 10, 30)
-            ),
-            "loop_blocked": counter(
-                "loop_blocked", "Times that the event loop was late by PLANGATE_LOOP_BLOCKED_MS or more."
-            ),
-        }  # fmt: skip
-        for name, instrument in instruments.items():
-            object.__setattr__(self, name, instrument)
+        self.work_ended = counter("work_ended", "Work records that ended here.", "kind", "status")
+        self.model_calls = counter("model_calls", "Model calls that ended here.", "provider", "status")
+        self.model_attempts = counter(
+            "model_attempts", "Attempts of the model calls that ended here.", *provider
+        )
+        self.model_seconds = seconds(
+            "model_call_seconds",
+            "How long model calls took, all their attempts together.",
+            *provider,
+            buckets=MODEL_CALL_BUCKETS_S,
+        )
+        self.model_tokens = counter(
+            "model_tokens", "Tokens of model calls that ended here.", "provider", "type"
+        )
+        self.model_cost = counter(
+            "model_cost_usd", "What model calls cost, in US dollars, where the price is known.", *provider
+        )
+        self.model_unpriced = counter(
+            "model_calls_unpriced", "Model calls that used tokens whose price is not known.", *provider
+        )
+        self.model_stream_wait = seconds(
+            "model_stream_wait_seconds",
+            "How long model calls waited for a free stream (PLANGATE_MODEL_STREAMS).",
+        )
+        self.model_stream_bytes = counter("model_stream_bytes", "Bytes that providers sent.")
+        self.model_stream_throttled = counter(
+            "model_stream_throttled_seconds",
+            "How long provider streams were slowed down to keep to the rate of their tenant.",
+        )
+        self.model_streams_ended = counter(
+            "model_streams_ended", "Model streams that were ended because a provider sent too much.", "bound"
+        )
+        self.calls = counter(
+            "calls", "Outgoing calls that came to an end.", "transport", "purpose", "outcome"
+        )
+        self.dns_wait = seconds("dns_wait_seconds", "How long DNS lookups waited for their tenant's share.")
+        self.mcp_lists_rejected = counter(
+            "mcp_lists_rejected", "Requests refused because their tenant had used its share of MCP listings."
+        )
+        self.leases_lost = counter(
+            "leases_lost", "Queries that this process had to stop working on: taken over, or ended by others."
+        )
+        self.leases_expired = counter(
+            "leases_expired", "Queries taken over after the lease of another process had run out."
+        )
+        self.process_deaths = counter(
+            "process_deaths", "Deaths of other processes that this process detected."
+        )
+        self.child_deaths = counter("child_deaths", "Deaths of this process's own child processes.")
+        self.queries_set_aside = counter(
+            "queries_set_aside", "Queries that failed because they killed their processes."
+        )
+        self.journal_commit = seconds(
+            "journal_commit_seconds", "How long a batch of the journal took to commit."
+        )
+        self.journal_entries = counter("journal_entries", "Entries that the journal committed.")
+        self.journal_outages = counter("journal_outages", "Commits of the journal that found no database.")
+        self.readers_dropped = counter(
+            "readers_dropped", "HTTP connections aborted because the client stopped reading.", "reason"
+        )
+        self.streams_rejected = counter(
+            "streams_rejected",
+            "Streams refused because their tenant or key had reached its maximum.",
+            "limit",
+        )
+        self.bytes_in_flight = Gauge(
+            "connections_bytes_in_flight",
+            "Bytes of responses that clients have not acknowledged, in this process's buffers or sent.",
+            namespace=NAMESPACE,
+            registry=self.registry,
+        )
+        self.pool_wait = seconds("pool_wait_seconds", "How long work waited for a database connection.")
+        self.database_unavailable = counter(
+            "database_unavailable", "Uses of the database that failed because it could not be reached."
+        )
+        self.spans = counter("telemetry_spans", "Spans, by what became of them in this process.", "outcome")
+        self.unknown_keys = counter(
+            "unknown_keys", "Requests with an unknown API key, by outcome.", "outcome"
+        )
+        self.connections = gauge("connections", "Open client connections.")
+        self.connections_max = gauge("connections_max", "The maximum number of open client connections.")
+        self.connections_rejected = counter(
+            "connections_rejected",
+            "Connections refused because the process or the peer had reached its maximum.",
+            "reason",
+        )
+        self.connections_closed = counter(
+            "connections_closed",
+            "Connections that the service closed: too slow, too large, or idle in a full process.",
+            "reason",
+        )
+        self.loop_lag = seconds(
+            "loop_lag_seconds", "How late the event loop ran a timer.", buckets=(*LATENCY_BUCKETS_S, 10, 30)
+        )
+        self.loop_blocked = counter(
+            "loop_blocked", "Times that the event loop was late by PLANGATE_LOOP_BLOCKED_MS or more."
+        )
 
     def count_work_record(self, kind: str, status: str) -> None:
         """Count a work record that has ended."""

@@ -53,7 +53,9 @@ class Sealer:
         try:
             return self._cipher.decrypt(nonce, ciphertext, _associated(context))
         except (InvalidTag, UnicodeEncodeError):
-            raise UnsealError("the sealed value cannot be opened with this key and context") from None
+            raise UnsealError(
+                "the sealed value cannot be opened: it was sealed with another PLANGATE_SECRET_KEY, or for another purpose"
+            ) from None
 
 
 def secret_context(tenant: str, name: str) -> str:

@@ -24,10 +24,10 @@ class TenantShares:
 
     def try_acquire(self, tenant: str) -> bool:
         """Acquire a slot if the tenant may have another one now; return whether it was acquired."""
-        held = self._slots_by_tenant.get(tenant, 0)
-        if held >= min(self.max_per_tenant, self.max_total - self.in_use):
+        in_use = self._slots_by_tenant.get(tenant, 0)
+        if in_use >= min(self.max_per_tenant, self.max_total - self.in_use):
             return False
-        self._slots_by_tenant[tenant] = held + 1
+        self._slots_by_tenant[tenant] = in_use + 1
         self.in_use += 1
         return True
 

@@ -1,4 +1,4 @@
-"""Run blocking work in a daemon thread of its own.
+"""Run blocking work in a separate daemon thread.
 
 Work that hangs occupies no slot of a shared executor and does not delay shutdown.
 """

@@ -27,11 +27,6 @@ def span_id(work_id: str) -> int:
     return _number(work_id) % 2**_SPAN_BITS or 1
 
 
-def query_id_from_trace(trace: int) -> str:
-    """Return the query id of a trace: the inverse of `trace_id`."""
-    return "qry_" + "".join(_ALPHABET[trace >> shift & 31] for shift in range(125, -1, -5))
-
-
 def traceparent(query: str, work: str) -> str:
     """Return the W3C Trace Context header that makes the callee a child of this work record."""
     return f"00-{trace_id(query):032x}-{span_id(work):016x}-01"
@@ -39,10 +34,10 @@ def traceparent(query: str, work: str) -> str:
 
 def parse_traceparent(header: str) -> tuple[int, int] | None:
     """Return the trace id and span id that a caller sent, or None if the header is invalid."""
-    found = _PARENT.fullmatch(header)
-    if found is None:
+    match = _PARENT.fullmatch(header)
+    if match is None:
         return None
-    trace, span = int(found[1], 16), int(found[2], 16)
+    trace, span = int(match[1], 16), int(match[2], 16)
     return (trace, span) if trace and span else None
 
 

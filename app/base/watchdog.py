@@ -26,11 +26,23 @@ from app.base.metrics import Metrics
 log = structlog.get_logger(__name__)
 
 BEATS_PER_THRESHOLD: Final = 2
-STILL_BLOCKED_S: Final = 5.0
-"""Log a blocked loop after this time even if it has not continued: it may never do so."""
 MAX_OTHER_THREADS: Final = 3
 IDLE_FRAME_PREFIXES: Final = ("concurrent.futures.thread:", f"{__name__}:")
 """Innermost frames of idle threads: workers of executors, and the watchdog itself."""
+
+
+@dataclass(frozen=True, slots=True)
+class WatchdogLimits:
+    """When a lag is logged, and how often."""
+
+    threshold_s: float
+    """A lag from this on counts as a blocked loop."""
+
+    log_every_s: float = 30.0
+    """At most one blocked loop is logged in this time."""
+
+    still_blocked_s: float = 5.0
+    """A blocked loop is logged after this time even if it has not continued: it may never do so."""
 
 
 @dataclass(slots=True)
@@ -47,11 +59,11 @@ class _Beat:
 class LoopWatchdog:
     """Measure the lag of one event loop. Call `start` on that loop; `stop` ends the measurement."""
 
-    def __init__(self, metrics: Metrics, threshold_s: float, log_every_s: float = 30.0) -> None:
+    def __init__(self, metrics: Metrics, limits: WatchdogLimits) -> None:
         self._metrics = metrics
-        self._threshold_s = threshold_s
-        self._interval_s = threshold_s / BEATS_PER_THRESHOLD
-        self._throttle = Throttle(log_every_s)
+        self._limits = limits
+        self._interval_s = limits.threshold_s / BEATS_PER_THRESHOLD
+        self._throttle = Throttle(limits.log_every_s)
         self._stopping = threading.Event()
         self._last = _Beat(0.0)
         self._cpu_s = 0.0
@@ -88,7 +100,7 @@ class LoopWatchdog:
         lag_s = max(0.0, time.monotonic() - self._last.next_due)
         cpu_before, self._cpu_s = self._cpu_s, time.thread_time()
         self._metrics.loop_lag.observe(lag_s)
-        if lag_s >= self._threshold_s:
+        if lag_s >= self._limits.threshold_s:
             self._metrics.loop_blocked.inc()
         self._schedule(loop, lag_s, self._cpu_s - cpu_before)
 
@@ -97,20 +109,20 @@ class LoopWatchdog:
     def _watch(self, loop_thread: int) -> None:
         while True:
             last = self._last
-            late_at = last.next_due + self._threshold_s
+            late_at = last.next_due + self._limits.threshold_s
             if self._stopping.wait(max(0.0, late_at - time.monotonic())):
                 return
             if last.next is None and time.monotonic() >= late_at:
                 self._report(last, loop_thread)
 
     def _report(self, last: _Beat, loop_thread: int) -> None:
-        """Log what blocks the loop, when it continues or after `STILL_BLOCKED_S`."""
+        """Log what blocks the loop, when it continues or after `limits.still_blocked_s`."""
         logs = self._throttle.allow()
         of_loop, of_others = _thread_stacks(loop_thread) if logs else ([], [])
         watched_s = 0.0
         while (beat := last.next) is None:
             now = time.monotonic()
-            if logs and watched_s >= STILL_BLOCKED_S:
+            if logs and watched_s >= self._limits.still_blocked_s:
                 trace = of_loop + of_others
                 log.error("loop.still_blocked", lag_ms=_milliseconds(now - last.next_due), trace=trace)
                 logs = False

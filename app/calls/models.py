@@ -16,4 +16,4 @@ class TurnCall:
     position: int
     answer: str | None = None
     is_error: bool = False
-    on_record: str | None = None  # what is kept of the answer, if that is not the answer itself
+    on_record: str | None = None  # the record of the answer, if that is not the answer itself

@@ -1,4 +1,4 @@
-"""The address of a Postgres source: what of a URL is accepted. Pure.
+"""The address of a Postgres source: the accepted parts of a URL. Pure.
 
 A library that connects reads much more from a URL: several hosts, sockets, files with passwords and keys,
 services, options of the session. Only what is named here reaches it.
@@ -7,7 +7,7 @@ services, options of the session. Only what is named here reaches it.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Final, Literal, cast
+from typing import Final, Literal, cast
 from urllib.parse import parse_qsl, unquote, urlsplit
 
 SslMode = Literal["disable", "prefer", "require", "verify-full"]
@@ -31,16 +31,6 @@ class PostgresAddress:
     password: str
     ssl_mode: SslMode
 
-    def wire(self) -> dict[str, Any]:
-        return {
-            "host": self.host,
-            "port": self.port,
-            "database": self.database,
-            "user": self.user,
-            "password": self.password,
-            "sslMode": self.ssl_mode,
-        }
-
 
 def parse_address(url: str) -> PostgresAddress:
     """Return the parts of `postgresql://user:password@host:port/database?sslmode=...`. Raise AddressRejected."""
@@ -53,7 +43,7 @@ def parse_address(url: str) -> PostgresAddress:
     if parts.scheme not in ("postgresql", "postgres"):
         raise AddressRejected("it does not begin with postgresql://")
     if "," in parts.netloc.rpartition("@")[2]:
-        raise AddressRejected("it names several hosts: a source has one")
+        raise AddressRejected("it names several hosts: name exactly one")
     if not host or "/" in unquote(host) or unquote(host) != host:
         raise AddressRejected("it names no host: sockets are not allowed")
     if parts.fragment:
@@ -65,7 +55,7 @@ def parse_address(url: str) -> PostgresAddress:
             "password and sslmode"
         )
     if len(query) > 1:
-        raise AddressRejected("sslmode is given twice")
+        raise AddressRejected("sslmode occurs twice")
     mode = query[0][1] if query else "prefer"
     if mode not in SSL_MODES:
         raise AddressRejected(f"sslmode is {mode[:20]!r}; it must be one of: {', '.join(SSL_MODES)}")

@@ -6,12 +6,16 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
+from plangate.spec.catalog_toolkit import EntryKind
+
 from app.base.errors import Conflict, FieldError, Invalid, NotFound
 from app.base.postgres.database import Tx
 from app.catalog import graph, store
-from app.catalog.entries import CatalogEntry, EntryKind, Layer, matched_words, query_words, trigrams
+from app.catalog.entries import CatalogEntry, Layer, matched_words, query_words, trigrams
+from app.catalog.models import EntryFilter
 from app.catalog.problems import nearest_names
 
+MAX_NEAREST_IDS: Final = 500
 MAX_RELATIONS: Final = 20_000
 MAX_CHILDREN: Final = 2_000
 MIN_SPELLING: Final = 0.35
@@ -31,7 +35,7 @@ class EntryKindDiffers(Conflict):
 
 @dataclass(frozen=True, slots=True)
 class WrittenEntry:
-    """What somebody writes about an entry. It replaces what was written before, not what a profile found."""
+    """The part of an entry that a person or program writes. It replaces what was written before, not what a profile found."""
 
     id: str
     kind: EntryKind
@@ -41,24 +45,26 @@ class WrittenEntry:
 async def write_entries(tx: Tx, written: Sequence[WrittenEntry]) -> list[CatalogEntry]:
     """Store what people or programs wrote, and return the entries. Raise EntryKindDiffers, or Invalid for an
     id that is given twice."""
-    ids = [one.id for one in written]
+    ids = [entry.id for entry in written]
     if len(set(ids)) < len(ids):
         twice = next(id for n, id in enumerate(ids) if id in ids[:n])
         raise Invalid(
             f"The entry {twice!r} is given twice.", [FieldError("/entries", "an id is given twice")]
         )
     await store.lock_catalog(tx)
-    known = await store.entries_by_id(tx, ids)
-    made = []
-    for one in written:
-        before = known.get(one.id)
-        if before is not None and before.kind != one.kind:
-            raise EntryKindDiffers(f"The entry {one.id!r} is a {before.kind}; it cannot become a {one.kind}.")
-        found = None if before is None else before.found
-        made.append(CatalogEntry(one.id, one.kind, found, one.layer))
-    await store.save_entries(tx, made, None)
-    stored = await store.entries_by_id(tx, ids)
-    return [stored[id] for id in ids]
+    known = await store.entries_by_id(tx, ids=ids)
+    entries = []
+    for entry in written:
+        before = known.get(entry.id)
+        if before is not None and before.kind != entry.kind:
+            raise EntryKindDiffers(
+                f"The entry {entry.id!r} is a {before.kind}; it cannot become a {entry.kind}."
+            )
+        layer = None if before is None else before.found
+        entries.append(CatalogEntry(entry.id, entry.kind, layer, entry.layer))
+    await store.save_entries(tx, entries=entries, found_by=None)
+    saved = await store.entries_by_id(tx, ids=ids)
+    return [saved[id] for id in ids]
 
 
 async def delete_written(tx: Tx, id: str) -> None:
@@ -67,18 +73,21 @@ async def delete_written(tx: Tx, id: str) -> None:
     entry = (await read_entries(tx, [id], None))[0]
     if entry.written is None:
         raise EntryNotFound(f"Nobody wrote about the entry {id!r}; a profile found it.")
-    await _save_or_delete(tx, replace(entry, written=None))
+    if entry.found is None:
+        await store.delete_entry(tx, id=id)
+    else:
+        await store.save_entries(tx, entries=[replace(entry, written=None)], found_by=None)
 
 
 async def read_entries(tx: Tx, ids: Sequence[str], sources: Sources) -> list[CatalogEntry]:
     """Return entries by id, in order. Raise EntryNotFound, with the nearest ids."""
-    found = await store.entries_by_id(tx, ids)
+    entries = await store.entries_by_id(tx, ids=ids)
     for id in ids:
-        if id not in found or not _visible(found[id], sources):
-            known = await store.page(tx, None, [None, None, None, None], 500)
+        if id not in entries or not _visible(entries[id], sources):
+            known = await store.page(tx, filters=EntryFilter(), limit=MAX_NEAREST_IDS)
             near = nearest_names(id, [entry.id for entry in known if _visible(entry, sources)])
             raise EntryNotFound(f"There is no entry {id!r} in the catalog.{near}")
-    return [found[id] for id in ids]
+    return [entries[id] for id in ids]
 
 
 def _visible(entry: CatalogEntry, sources: Sources) -> bool:
@@ -88,18 +97,18 @@ def _visible(entry: CatalogEntry, sources: Sources) -> bool:
 async def find_table(tx: Tx, name: str, sources: Sources) -> CatalogEntry:
     """Return the table with this id or name. Raise EntryNotFound, with the nearest names, or Invalid if several
     tables have the name."""
-    by_id = (await store.entries_by_id(tx, [name])).get(name)
+    by_id = (await store.entries_by_id(tx, ids=[name])).get(name)
     if by_id is not None and by_id.kind == "table" and _visible(by_id, sources):
         return by_id
-    found = await store.entries_by_name(tx, "table", name, sources)
-    if len(found) > 1:
-        listed = ", ".join(entry.id for entry in found)
+    tables = await store.entries_by_name(tx, kind="table", name=name, sources=sources)
+    if len(tables) > 1:
+        listed = ", ".join(table.id for table in tables)
         raise Invalid(f"Several tables are named {name!r}; use one of their ids: {listed}.")
-    if not found:
-        names = await store.names_of_kind(tx, "table", sources)
+    if not tables:
+        names = await store.names_of_kind(tx, kind="table", sources=sources)
         near = nearest_names(name, [*names, *(known.partition(".")[2] for known in names)])
         raise EntryNotFound(f"There is no table {name!r} in the catalog.{near}")
-    return found[0]
+    return tables[0]
 
 
 async def search(
@@ -109,23 +118,31 @@ async def search(
     words = query_words(query)
     if not words:
         return []
-    grams = sorted(trigrams(words))
-    text = " or ".join(words)
-    rows = await store.search(tx, text, grams, words, kinds, sources, MIN_SPELLING, limit)
+    matches = await store.search(
+        tx,
+        text=" or ".join(words),
+        grams=sorted(trigrams(words)),
+        words=words,
+        kinds=kinds,
+        sources=sources,
+        min_spelling=MIN_SPELLING,
+        limit=limit,
+    )
     return [
         {
-            **CatalogEntry.from_row(row).short(),
-            "score": round(row["text_rank"] + row["spelling"], 3),
-            "matched": matched_words(words, row["words"], row["trigrams"]),
+            **match.entry.short(),
+            "score": round(match.text_rank + match.spelling, 3),
+            "matched": matched_words(words, match.words, match.trigrams),
         }
-        for row in rows
+        for match in matches
     ]
 
 
 async def fields_of(tx: Tx, table: CatalogEntry) -> list[CatalogEntry]:
     """Return the columns of a table, in their order."""
-    held = [entry for entry in await store.children(tx, [table.id], MAX_CHILDREN) if entry.kind == "column"]
-    return sorted(held, key=lambda entry: (entry.content.get("position", MAX_CHILDREN), entry.id))
+    children = await store.children(tx, parent_ids=[table.id], limit=MAX_CHILDREN)
+    columns = [entry for entry in children if entry.kind == "column"]
+    return sorted(columns, key=lambda entry: (entry.content.get("position", MAX_CHILDREN), entry.id))
 
 
 async def relations(
@@ -134,9 +151,9 @@ async def relations(
     """Return the neighbors of entries: by foreign keys, declared relationships and `related`. Raise
     EntryNotFound."""
     await read_entries(tx, ids, sources)
-    known = graph.edges(await store.relations(tx, sources, MAX_RELATIONS))
-    found = graph.neighbors(ids, known, kinds)
-    others = await store.entries_by_id(tx, [edge.target for edge in found])
+    known = graph.edges(await store.relations(tx, sources=sources, limit=MAX_RELATIONS))
+    edges = graph.neighbors(ids, known, kinds)
+    others = await store.entries_by_id(tx, ids=[edge.target for edge in edges])
     return [
         {
             "id": edge.origin,
@@ -145,7 +162,7 @@ async def relations(
             **({"joins": [f"{left} = {right}" for left, right in edge.columns]} if edge.columns else {}),
             "neighbor": others[edge.target].short(),
         }
-        for edge in found
+        for edge in edges
         if edge.target in others and _visible(others[edge.target], sources)
     ]
 
@@ -155,10 +172,10 @@ async def paths_between(
 ) -> list[dict[str, Any]]:
     """Return how two tables can be joined, shortest first. Raise EntryNotFound."""
     start, end = await find_table(tx, origin, sources), await find_table(tx, target, sources)
-    known = graph.edges(await store.relations(tx, sources, MAX_RELATIONS))
+    known = graph.edges(await store.relations(tx, sources=sources, limit=MAX_RELATIONS))
     paths = graph.join_paths(start.id, end.id, known, max_hops)
     ids = {id for path in paths for edge in path for id in (edge.origin, edge.target)}
-    tables = await store.entries_by_id(tx, sorted(ids))
+    tables = await store.entries_by_id(tx, ids=sorted(ids))
     names = {id: str(entry.content.get("table", entry.name)) for id, entry in tables.items()}
     return [graph.describe_path(path, names) for path in paths]
 
@@ -166,7 +183,7 @@ async def paths_between(
 async def tagged_columns(tx: Tx, source: str) -> dict[str, dict[str, bool]]:
     """Return for tagged columns whether they are sensitive: table -> column -> bool, in lower case."""
     tagged: dict[str, dict[str, bool]] = {}
-    for entry in await store.tagged_columns(tx, source):
+    for entry in await store.tagged_columns(tx, source=source):
         place = entry.table_and_column()
         if place is not None:
             table, column = place
@@ -177,42 +194,36 @@ async def tagged_columns(tx: Tx, source: str) -> dict[str, dict[str, bool]]:
 # -- profiles ------------------------------------------------------------------------------------------------
 
 
-async def save_found(tx: Tx, found: Iterable[CatalogEntry], query_id: str) -> None:
+async def save_found(tx: Tx, new_entries: Iterable[CatalogEntry], query_id: str) -> None:
     """Store what a profile found, and keep what people wrote."""
-    entries = {entry.id: entry for entry in found}
+    entries = {entry.id: entry for entry in new_entries}
     await store.lock_catalog(tx)
-    known = await store.entries_by_id(tx, list(entries))
+    known = await store.entries_by_id(tx, ids=list(entries))
     merged = [
         replace(entry, written=known[id].written) if id in known else entry for id, entry in entries.items()
     ]
-    await store.save_entries(tx, merged, query_id)
+    await store.save_entries(tx, entries=merged, found_by=query_id)
 
 
 async def finish_profile(tx: Tx, source: str, query_id: str) -> dict[str, int]:
     """Remove what the source no longer has, record the profile, and return what it found, in numbers."""
     await remove_found(tx, source, query_id)
-    found = await store.count_found(tx, source, query_id)
+    by_kind = await store.count_found(tx, source=source, found_by=query_id)
     kinds: Mapping[str, str] = {
         "tables": "table",
         "columns": "column",
         "relationships": "relationship",
         "findings": "data_quality_finding",
     }
-    counts = {name: found.get(kind, 0) for name, kind in kinds.items()}
-    await store.set_profile(tx, source, counts, query_id)
+    counts = {name: by_kind.get(kind, 0) for name, kind in kinds.items()}
+    await store.set_profile(tx, name=source, counts=counts, query_id=query_id)
     return counts
 
 
 async def remove_found(tx: Tx, source: str, found_by: str | None = None) -> None:
-    """Remove what profiles found, but for what the profile `found_by` found; what people wrote stays."""
+    """Remove entries that profiles found, except those of the profile `found_by`; what people wrote stays."""
     await store.lock_catalog(tx)
-    lost = await store.lost_entries(tx, source, found_by)
-    await store.save_entries(tx, [replace(entry, found=None) for entry in lost], None)
-    await store.delete_lost(tx, source, found_by)
-
-
-async def _save_or_delete(tx: Tx, entry: CatalogEntry) -> None:
-    if entry.found is None and entry.written is None:
-        await store.delete_entry(tx, entry.id)
-    else:
-        await store.save_entries(tx, [entry], None)
+    lost = await store.lost_entries(tx, source=source, found_by=found_by)
+    entries = [replace(entry, found=None) for entry in lost]
+    await store.save_entries(tx, entries=entries, found_by=None)
+    await store.delete_lost(tx, source=source, found_by=found_by)

@@ -1,4 +1,4 @@
-"""Entries of the catalog: what a profile found and what people wrote, made into one. Pure."""
+"""Entries of the catalog, merged from what a profile found and what people wrote. Pure."""
 
 from __future__ import annotations
 
@@ -6,23 +6,15 @@ import hashlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any, Final, Literal
+from typing import Any, Final
 
 import orjson
+from plangate.spec.catalog_toolkit import EntryKind
 
-from app.base.clock import rfc3339
+from app.base.responses import to_wire
 from app.catalog.sensitive import NOT_SENSITIVE, SENSITIVE, name_words
+from app.catalog.views import EntryView
 
-EntryKind = Literal[
-    "table",
-    "column",
-    "relationship",
-    "enum_value",
-    "metric",
-    "document",
-    "knowledge",
-    "data_quality_finding",
-]
 MAX_ID_CHARS: Final = 500
 MAX_SEARCHED_CHARS: Final = 20_000
 MAX_QUERY_WORDS: Final = 20
@@ -30,7 +22,7 @@ MAX_QUERY_WORDS: Final = 20
 
 @dataclass(frozen=True, slots=True)
 class Layer:
-    """What a profile found of an entry, or what people wrote of it. None, or empty, is not said."""
+    """The part of an entry that a profile found, or the part that people wrote. None or empty: not set."""
 
     name: str | None = None
     qualified_name: str | None = None
@@ -42,35 +34,14 @@ class Layer:
     metadata: Mapping[str, Any] = field(default_factory=dict)
 
     def dumps(self) -> bytes:
-        return orjson.dumps(
-            {
-                "name": self.name,
-                "qualifiedName": self.qualified_name,
-                "source": self.source,
-                "parentId": self.parent_id,
-                "content": dict(self.content),
-                "tags": self.tags,
-                "related": self.related,
-                "metadata": dict(self.metadata),
-            },
-            option=orjson.OPT_SORT_KEYS,
-        )
+        return orjson.dumps(self, option=orjson.OPT_SORT_KEYS)
 
     @classmethod
     def loads(cls, data: bytes | None) -> Layer | None:
         if data is None:
             return None
-        held = orjson.loads(data)
-        return cls(
-            held["name"],
-            held["qualifiedName"],
-            held["source"],
-            held["parentId"],
-            held["content"],
-            tuple(held["tags"]),
-            tuple(held["related"]),
-            held["metadata"],
-        )
+        fields = orjson.loads(data)
+        return cls(**{**fields, "tags": tuple(fields["tags"]), "related": tuple(fields["related"])})
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,45 +55,43 @@ class CatalogEntry:
     created_at: datetime | None = None
     updated_at: datetime | None = None
 
-    @classmethod
-    def from_row(cls, row: Any) -> CatalogEntry:
-        found, written = Layer.loads(row["found"]), Layer.loads(row["written"])
-        return cls(row["id"], row["kind"], found, written, row["created_at"], row["updated_at"])
-
     def _layers(self) -> list[Layer]:
         return [layer for layer in (self.written, self.found) if layer is not None]
 
+    def _first(self, field: str) -> Any:
+        """Return a field of the layer that takes precedence and has it, or None."""
+        return next((value for layer in self._layers() if (value := getattr(layer, field))), None)
+
+    def _merged(self, field: str) -> dict[str, Any]:
+        return {
+            name: value for layer in reversed(self._layers()) for name, value in getattr(layer, field).items()
+        }
+
     @property
     def name(self) -> str:
-        said = (layer.name for layer in self._layers() if layer.name)
-        return next(said, self.id.rpartition(".")[2])
+        return self._first("name") or self.id.rpartition(".")[2]
 
     @property
     def qualified_name(self) -> str:
-        said = (layer.qualified_name for layer in self._layers() if layer.qualified_name)
-        return next(said, self.id.partition(":")[2] or self.id)
+        return self._first("qualified_name") or self.id.partition(":")[2] or self.id
 
     @property
     def source(self) -> str | None:
-        return next((layer.source for layer in self._layers() if layer.source), None)
+        source: str | None = self._first("source")
+        return source
 
     @property
     def parent_id(self) -> str | None:
-        return next((layer.parent_id for layer in self._layers() if layer.parent_id), None)
+        parent_id: str | None = self._first("parent_id")
+        return parent_id
 
     @property
     def content(self) -> dict[str, Any]:
-        merged: dict[str, Any] = {}
-        for layer in reversed(self._layers()):
-            merged.update(layer.content)
-        return merged
+        return self._merged("content")
 
     @property
     def metadata(self) -> dict[str, Any]:
-        merged: dict[str, Any] = {}
-        for layer in reversed(self._layers()):
-            merged.update(layer.metadata)
-        return merged
+        return self._merged("metadata")
 
     @property
     def tags(self) -> tuple[str, ...]:
@@ -149,24 +118,11 @@ class CatalogEntry:
         return (table, self.content.get("column") or column) if table else None
 
     def wire(self) -> dict[str, Any]:
-        out: dict[str, Any] = {
-            "id": self.id,
-            "kind": self.kind,
-            "name": self.name,
-            "qualifiedName": self.qualified_name,
-            "source": self.source,
-            "content": self.content,
-            "tags": list(self.tags),
-            "related": list(self.related),
-            "metadata": self.metadata,
-            "origin": "both" if self.found and self.written else "written" if self.written else "profile",
-        }
-        if self.updated_at is not None:
-            out["updatedAt"] = rfc3339(self.updated_at)
-        return out
+        origin = "both" if self.found and self.written else "written" if self.written else "profile"
+        return to_wire(EntryView, self, origin=origin, tags=list(self.tags), related=list(self.related))
 
     def short(self) -> dict[str, Any]:
-        """Return what a list of candidates shows."""
+        """Return the short form for lists of candidates."""
         out: dict[str, Any] = {"id": self.id, "kind": self.kind, "name": self.name}
         if self.source is not None:
             out["source"] = self.source
@@ -178,7 +134,7 @@ class CatalogEntry:
                 out[key] = self.content[key]
         return out
 
-    # -- what search looks at --------------------------------------------------------------------------------
+    # -- search ---------------------------------------------------------------------------------------------
 
     def search_texts(self) -> tuple[str, str, str]:
         """Return the texts of an entry by weight: its names, what describes it, and everything else."""
@@ -208,11 +164,11 @@ def _texts(value: Any) -> Iterable[str]:
         yield value
         yield " ".join(name_words(value))
     elif isinstance(value, list):
-        for held in value[:100]:
-            yield from _texts(held)
+        for item in value[:100]:
+            yield from _texts(item)
     elif isinstance(value, dict):
-        for held in value.values():
-            yield from _texts(held)
+        for item in value.values():
+            yield from _texts(item)
 
 
 def trigrams(words: Iterable[str]) -> set[str]:
@@ -229,19 +185,32 @@ def query_words(query: str) -> list[str]:
 
 def matched_words(words: Sequence[str], lexical: Iterable[str], entry_trigrams: Iterable[str]) -> list[str]:
     """Return the words of a search that an entry matched, by meaning or nearly by spelling."""
-    held, found = set(entry_trigrams), set(lexical)
-    near = [word for word in words if len(word) > 2 and _share(word, held) >= 0.5]
-    return [word for word in words if word in found or word in near]
+    grams, by_meaning = set(entry_trigrams), set(lexical)
+    near = [word for word in words if len(word) > 2 and _share(word, grams) >= 0.5]
+    return [word for word in words if word in by_meaning or word in near]
 
 
-def _share(word: str, held: set[str]) -> float:
+def _share(word: str, grams: set[str]) -> float:
+    """Return the share of the trigrams of a word that are among `grams`."""
     own = trigrams([word])
-    return len(own & held) / len(own)
+    return len(own & grams) / len(own)
 
 
 def entry_id(kind: EntryKind, *path: str) -> str:
-    """Return the id of what a profile found: it says what the entry is, and is the same in every profile."""
+    """Return the id of an entry that a profile found: readable, and the same in every profile."""
     text = f"{kind}:{'.'.join(path)}"
     if len(text) <= MAX_ID_CHARS:
         return text
     return f"{text[: MAX_ID_CHARS - 33]}~{hashlib.sha256(text.encode()).hexdigest()[:32]}"
+
+
+@dataclass(frozen=True, slots=True)
+class SearchMatch:
+    """An entry that a search matched: how well, by meaning (`text_rank`) and by spelling, the words that it matched by
+    meaning, and its trigrams."""
+
+    entry: CatalogEntry
+    text_rank: float
+    spelling: float
+    words: list[str]
+    trigrams: list[str]

@@ -1,4 +1,4 @@
-"""Which files a source may read: those that the operator declared. Pure but for looking at the file system."""
+"""The files that a source may read: those that the operator declared. Pure except for file system lookups."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def resolve_files(kind: str, paths: Sequence[str], declared: Iterable[str]) -> l
     files that this kind of source reads.
     """
     roots = [os.path.realpath(root) for root in declared]
-    found: dict[str, DataFile] = {}
+    files: dict[str, DataFile] = {}
     for index, path in enumerate(paths):
         real = _allowed(path, roots, index)
         if not os.path.exists(real):
@@ -88,24 +88,24 @@ def resolve_files(kind: str, paths: Sequence[str], declared: Iterable[str]) -> l
                 f"The path {path} does not exist.", [FieldError(f"/options/paths/{index}", "does not exist")]
             )
         candidates = sorted(os.scandir(real), key=lambda e: e.name) if os.path.isdir(real) else [Path(real)]
-        count = len(found)
+        count = len(files)
         for entry in candidates:
             target = os.path.realpath(entry)
             format_ = file_format(target) or ("sqlite" if kind == "sqlite" else None)
             if (format_ == "sqlite") != (kind == "sqlite") or format_ is None or os.path.isdir(target):
                 continue
             _allowed(target, roots, index)
-            found.setdefault(target, DataFile(target, "", format_))
-        if len(found) == count and not any(os.path.realpath(path) == known for known in found):
+            files.setdefault(target, DataFile(target, "", format_))
+        if len(files) == count and not any(os.path.realpath(path) == known for known in files):
             raise Invalid(
                 f"{path} has no file that a source of kind {kind!r} reads.",
                 [FieldError(f"/options/paths/{index}", f"no file for kind {kind!r}")],
             )
-    if len(found) > MAX_FILES:
-        raise Invalid(f"A source reads at most {MAX_FILES} files; these paths have {len(found)}.")
-    if kind == "sqlite" and len(found) != 1:
-        raise Invalid(f"A source of kind 'sqlite' reads one file; these paths have {len(found)}.")
-    return _named(list(found.values()))
+    if len(files) > MAX_FILES:
+        raise Invalid(f"A source reads at most {MAX_FILES} files; these paths have {len(files)}.")
+    if kind == "sqlite" and len(files) != 1:
+        raise Invalid(f"A source of kind 'sqlite' reads one file; these paths have {len(files)}.")
+    return _with_names(list(files.values()))
 
 
 def _allowed(path: str, roots: Sequence[str], index: int) -> str:
@@ -119,12 +119,12 @@ def _allowed(path: str, roots: Sequence[str], index: int) -> str:
     )
 
 
-def _named(files: list[DataFile]) -> list[DataFile]:
-    taken: dict[str, int] = {}
-    named = []
+def _with_names(files: list[DataFile]) -> list[DataFile]:
+    counts: dict[str, int] = {}
+    named_files = []
     for file in files:
         name = table_name(file.path)
-        taken[name] = taken.get(name, 0) + 1
-        suffix = "" if taken[name] == 1 else f"_{taken[name]}"
-        named.append(DataFile(file.path, name + suffix, file.format))
-    return named
+        counts[name] = counts.get(name, 0) + 1
+        suffix = "" if counts[name] == 1 else f"_{counts[name]}"
+        named_files.append(DataFile(file.path, name + suffix, file.format))
+    return named_files

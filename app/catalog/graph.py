@@ -1,4 +1,4 @@
-"""How tables and other entries are related, and how tables join. Pure."""
+"""Relations between tables and other entries, and joins. Pure."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from typing import Any, Final
 
 from app.catalog.entries import CatalogEntry
 
-MAX_HOPS: Final = 6
 MAX_PATHS: Final = 5
 MAX_EXPLORED: Final = 20_000
 
@@ -31,7 +30,7 @@ class Edge:
 
 def edges(entries: Iterable[CatalogEntry]) -> list[Edge]:
     """Return the relations that entries say: relationships between tables, and `related`."""
-    found = []
+    relations = []
     for entry in entries:
         if entry.kind == "relationship":
             content = entry.content
@@ -41,10 +40,10 @@ def edges(entries: Iterable[CatalogEntry]) -> list[Edge]:
             )
             if isinstance(left, str) and isinstance(right, str):
                 kind = "foreign_key" if content.get("kind") == "foreign_key" else "declared"
-                found.append(Edge(left, right, kind, entry.id, pairs))
+                relations.append(Edge(left, right, kind, entry.id, pairs))
             continue
-        found += [Edge(entry.id, other, "related") for other in entry.related]
-    return found
+        relations += [Edge(entry.id, other, "related") for other in entry.related]
+    return relations
 
 
 def _names(value: Any) -> list[str]:
@@ -53,12 +52,12 @@ def _names(value: Any) -> list[str]:
 
 def neighbors(ids: Sequence[str], known: Iterable[Edge], kinds: Sequence[str] | None) -> list[Edge]:
     """Return the relations that leave one of the ids, in either direction."""
-    wanted = set(ids)
+    origins = set(ids)
     return [
         edge
         for relation in known
         for edge in (relation, relation.reverse())
-        if edge.origin in wanted and (not kinds or edge.kind in kinds)
+        if edge.origin in origins and (not kinds or edge.kind in kinds)
     ]
 
 
@@ -69,20 +68,20 @@ def join_paths(origin: str, target: str, known: Iterable[Edge], max_hops: int) -
         if relation.columns:
             for edge in (relation, relation.reverse()):
                 following.setdefault(edge.origin, []).append(edge)
-    found: list[list[Edge]] = []
+    paths: list[list[Edge]] = []
     waiting: deque[list[Edge]] = deque([[edge] for edge in following.get(origin, ())])
     explored = 0
-    while waiting and len(found) < MAX_PATHS and explored < MAX_EXPLORED:
+    while waiting and len(paths) < MAX_PATHS and explored < MAX_EXPLORED:
         explored += 1
         path = waiting.popleft()
         last = path[-1].target
         if last == target:
-            found.append(path)
+            paths.append(path)
             continue
         if len(path) < max_hops:
             visited = {origin, *(edge.target for edge in path)}
             waiting += [[*path, edge] for edge in following.get(last, ()) if edge.target not in visited]
-    return found
+    return paths
 
 
 def describe_path(path: Sequence[Edge], tables: Mapping[str, str]) -> dict[str, Any]:

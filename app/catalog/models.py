@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import re
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime
-from typing import Any, Final, Literal
+from typing import Any, Final
 
-import orjson
+from plangate.spec.catalog_toolkit import EntryKind
 
-from app.base.clock import rfc3339
 from app.base.errors import Conflict, Invalid, NotFound
-
-SourceKind = Literal["postgres", "duckdb", "sqlite"]
-FILE_KINDS: Final = frozenset({"duckdb", "sqlite"})
+from app.base.responses import to_wire
+from app.catalog.kinds import FILE_KINDS, SourceKind
+from app.catalog.views import ProfileState, SourceOptionsView, SourceView
 
 SOURCE_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,62}")
 MIB: Final = 1024 * 1024
@@ -37,20 +36,12 @@ class SourceRejected(Invalid):
 
 @dataclass(frozen=True, slots=True)
 class SourceLimits:
-    """What a statement may use. `concurrent_statements` are those of one process of the service."""
+    """The limits of a statement. `concurrent_statements` applies to each process of the service."""
 
     timeout_ms: int = 15_000
     rows: int = 100_000
     bytes: int = 16 * MIB
     concurrent_statements: int = 4
-
-    def wire(self) -> dict[str, int]:
-        return {
-            "timeoutMs": self.timeout_ms,
-            "rows": self.rows,
-            "bytes": self.bytes,
-            "concurrentStatements": self.concurrent_statements,
-        }
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,9 +49,9 @@ class Source:
     """A database, or a set of files, that agents may read.
 
     `secret` names the secret that holds the URL; `paths` are those of files. `sensitive` are patterns for the
-    names of sensitive columns in place of the service's own; None means these. `null_values` are texts that
-    mean null in CSV files, besides an empty one. `immutable`: the operator
-    declares that the file does not change.
+    names of sensitive columns in place of the service's own, which apply if it is None. `null_values` are texts
+    that mean null in CSV files, besides an empty one. `declared`: the operator declared the source. `immutable`:
+    the operator declares that the file does not change. `profile` counts what the last complete profile found.
     """
 
     name: str
@@ -73,7 +64,7 @@ class Source:
     immutable: bool = False
     declared: bool = False
     limits: SourceLimits = field(default_factory=SourceLimits)
-    profile: dict[str, Any] | None = None
+    profile: dict[str, int] | None = None
     profile_query_id: str | None = None
     profile_status: str | None = None
     profile_thread: str | None = None
@@ -81,85 +72,69 @@ class Source:
     created_at: datetime | None = None
     updated_at: datetime | None = None
 
-    def settings(self) -> bytes:
-        """Return what is stored beside the columns of a source."""
-        return orjson.dumps(
-            {
-                "schemas": self.schemas,
-                "paths": self.paths,
-                "sensitive": self.sensitive,
-                "nullValues": self.null_values,
-                "immutable": self.immutable,
-                "limits": asdict(self.limits),
-            }
-        )
-
-    @classmethod
-    def from_row(cls, row: Any) -> Source:
-        settings = orjson.loads(row["settings"])
-        sensitive = settings["sensitive"]
-        return cls(
-            row["name"],
-            row["kind"],
-            row["secret"],
-            tuple(settings["schemas"]),
-            tuple(settings["paths"]),
-            None if sensitive is None else tuple(sensitive),
-            tuple(settings["nullValues"]),
-            settings["immutable"],
-            row["declared"],
-            SourceLimits(**settings["limits"]),
-            None if row["profile"] is None else orjson.loads(row["profile"]),
-            row["profile_query_id"],
-            row["profile_status"],
-            row["profile_thread"],
-            row["profiled_at"],
-            row["created_at"],
-            row["updated_at"],
-        )
-
-    def with_limits(self, given: dict[str, int]) -> Source:
-        return replace(self, limits=replace(self.limits, **given))
+    def with_limits(self, limits: dict[str, int]) -> Source:
+        return replace(self, limits=replace(self.limits, **limits))
 
     def wire(self) -> dict[str, Any]:
-        """Return the source as requests read it: never its URL."""
-        options: dict[str, Any] = {"limits": self.limits.wire()}
+        """Return the source as clients get it: never its URL."""
+        options: dict[str, Any] = {"limits": self.limits}
         if self.kind in FILE_KINDS:
             options["paths"] = list(self.paths)
         if self.sensitive is not None:
             options["sensitive"] = list(self.sensitive)
         if self.null_values:
-            options["nullValues"] = list(self.null_values)
+            options["null_values"] = list(self.null_values)
         if self.immutable:
             options["immutable"] = True
-        return {
-            "name": self.name,
-            "kind": self.kind,
-            "url": None if self.secret is None else {"secret": self.secret},
-            "schemas": list(self.schemas),
-            "options": options,
-            "declared": self.declared,
-            "profile": {
-                "status": self.profile_status or ("none" if self.profile is None else "succeeded"),
-                "queryId": self.profile_query_id,
-                "profiledAt": _moment(self.profiled_at),
-                "found": self.profile,
-            },
-            "createdAt": _moment(self.created_at),
-            "updatedAt": _moment(self.updated_at),
+        profile = {
+            "status": self.profile_status or ("none" if self.profile is None else "succeeded"),
+            "query_id": self.profile_query_id,
+            "profiled_at": self.profiled_at,
+            "found": self.profile,
         }
+        return to_wire(
+            SourceView,
+            self,
+            url=None if self.secret is None else {"secret": self.secret},
+            schemas=list(self.schemas),
+            options=to_wire(SourceOptionsView, options),
+            profile=to_wire(ProfileState, profile),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class StatementRecord:
+    """A statement that a unit of work ran on a source. `rows` and `bytes` of its result are None if it failed with the code
+    `error`."""
+
+    work_id: str
+    query_id: str
+    source: str
+    sql: str
+    rows: int | None
+    bytes: int | None
+    elapsed_ms: int
+    truncated: bool
+    error: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class EntryFilter:
+    """Which entries a list has: those after an id, of one kind, source, tag and parent."""
+
+    after: str | None = None
+    kind: EntryKind | None = None
+    source: str | None = None
+    tag: str | None = None
+    parent_id: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class StatementResult:
-    """What a statement returned. `value` is canonical JSON; `glimpse` is None if the result is small."""
+    """The result of a statement. `value` is canonical JSON; `glimpse` is None if the result is small."""
 
     value: bytes
     glimpse: dict[str, Any] | None
     row_count: int
     elapsed_ms: int
     truncated: bool
-
-
-def _moment(at: datetime | None) -> str | None:
-    return None if at is None else rfc3339(at)

@@ -1,4 +1,4 @@
-"""What is wrong with a statement or a source, as a process that runs statements reports it. Pure."""
+"""Errors of statements and sources, as the process that runs statements reports them. Pure."""
 
 from __future__ import annotations
 
@@ -10,12 +10,14 @@ MAX_NAMES: Final = 8
 
 
 class StatementProblem(Exception):
-    """A statement or a source that cannot be used. `code` is the code of the tool's error."""
+    """A statement or a source that cannot be used. `code` is the code of the tool's error. `quotes_values`: the message
+    may quote values of the rows that the statement read."""
 
-    def __init__(self, code: str, message: str) -> None:
+    def __init__(self, code: str, message: str, *, quotes_values: bool = False) -> None:
         super().__init__(message)
         self.code = code
         self.message = message
+        self.quotes_values = quotes_values
 
 
 def nearest_names(name: str, known: Iterable[str]) -> str:
@@ -24,6 +26,6 @@ def nearest_names(name: str, known: Iterable[str]) -> str:
     if not names:
         return " There are none."
     close = difflib.get_close_matches(name.casefold(), names, n=3, cutoff=0.6)
-    shown = [names[other] for other in close] or sorted(names.values())[:MAX_NAMES]
+    listed = [names[other] for other in close] or sorted(names.values())[:MAX_NAMES]
     lead = "Nearest" if close else "Known"
-    return f" {lead}: {', '.join(shown)}."
+    return f" {lead}: {', '.join(listed)}."

@@ -1,4 +1,4 @@
-"""Statistics of a table from a sample of its rows, and what they say about its quality. Pure."""
+"""Statistics and quality findings of a table, from a sample of its rows. Pure."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ MAX_VALUE_CHARS: Final = 100
 
 @dataclass(slots=True)
 class ColumnProfile:
-    """What a sample says about a column. Nothing of the values of a sensitive column is kept."""
+    """The statistics of a column in a sample, without any values of a sensitive column."""
 
     name: str
     sensitive: bool
@@ -32,50 +32,40 @@ class ColumnProfile:
     values: list[tuple[Any, float]] = field(default_factory=list)
     findings: list[str] = field(default_factory=list)
 
-    def wire(self) -> dict[str, Any]:
-        return {
-            "name": self.name,
-            "sensitive": self.sensitive,
-            "nullShare": self.null_share,
-            "distinct": self.distinct,
-            "min": self.min,
-            "max": self.max,
-            "values": self.values,
-            "findings": self.findings,
-        }
 
-
-def profile_column(name: str, cells: Sequence[Any], *, sensitive: bool, is_key: bool) -> ColumnProfile:
-    """Return the profile of a column from its values in a sample."""
+def profile_column(
+    name: str, cells: Sequence[Any], *, sensitive: bool, is_key: bool, is_whole_key: bool
+) -> ColumnProfile:
+    """Return the profile of a column from its values in a sample. `is_key`: it belongs to the primary key."""
     present = [value for value in cells if value is not None]
     null_share = round(1 - len(present) / len(cells), 4) if cells else 0.0
     sensitive = sensitive or look_personal(present[:200])
-    found = ColumnProfile(name, sensitive, null_share)
+    profile = ColumnProfile(name, sensitive, null_share)
     if cells and not present:
-        found.findings.append("empty_column")
+        profile.findings.append("empty_column")
     if not cells:
-        return found
+        return profile
     try:
         counts: Counter[Any] | None = Counter(v if isinstance(v, Hashable) else repr(v) for v in present)
     except TypeError:  # a value that holds something that cannot be hashed
         counts = None
     if counts is not None:
-        found.distinct = len(counts)
+        profile.distinct = len(counts)
         if len(counts) == 1 and len(present) == len(cells) > 1:
-            found.findings.append("constant_column")
-        if is_key and len(counts) < len(present):
-            found.findings.append("repeated_key_part")
+            profile.findings.append("constant_column")
+        if is_whole_key and len(counts) < len(present):
+            profile.findings.append("repeated_key_part")
     if is_key and len(present) < len(cells):
-        found.findings.append("null_in_key")
+        profile.findings.append("null_in_key")
     if sensitive:
-        return found
-    found.min, found.max = _range(present)
+        return profile
+    profile.min, profile.max = _range(present)
     if counts is not None and 1 <= len(counts) <= MAX_VALUES and len(cells) > len(counts):
         listed = sorted(counts.items(), key=lambda item: (-item[1], str(item[0])))
         values = [(to_json(value), round(count / len(cells), 4)) for value, count in listed]
         if all(isinstance(v, str | int | bool) and len(str(v)) <= MAX_VALUE_CHARS for v, _ in values):
-            found.values = values
-    return found
+            profile.values = values
+    return profile
 
 
 def _range(present: Sequence[Any]) -> tuple[Any, Any]:

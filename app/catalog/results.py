@@ -1,4 +1,4 @@
-"""What a statement returned, as JSON: complete if it is small, else its value for a reference and a glimpse. Pure.
+"""The result of a statement as JSON: complete if it is small, else a value for a reference and its glimpse. Pure.
 
 Rows are added in batches and become bytes at once, so that a result needs little more memory than its JSON.
 """
@@ -36,8 +36,8 @@ class Column:
     sensitive: bool = False
 
     def wire(self) -> dict[str, Any]:
-        shown: dict[str, Any] = {"name": self.name, "type": self.type}
-        return {**shown, "sensitive": True} if self.sensitive else shown
+        fields: dict[str, Any] = {"name": self.name, "type": self.type}
+        return {**fields, "sensitive": True} if self.sensitive else fields
 
 
 @dataclass(slots=True)
@@ -122,35 +122,35 @@ class ResultRows:
             (40, 20, 2),
             (20, 8, 1),
         ):
-            made = self._glimpse(chars, listed, sample)
-            if len(orjson.dumps(made)) <= MAX_GLIMPSE_BYTES:
-                return made
+            glimpse = self._glimpse(chars, listed, sample)
+            if len(orjson.dumps(glimpse)) <= MAX_GLIMPSE_BYTES:
+                return glimpse
         return {"rowCount": len(self.rows), "truncated": self.truncated, "columnCount": len(self.columns)}
 
     def _glimpse(self, chars: int, listed: int, sample: int) -> dict[str, Any]:
-        shown = self.columns[:listed]
-        made: dict[str, Any] = {
-            "columns": [{**c.wire(), "name": shorten(c.name, chars)} for c in shown],
+        columns = self.columns[:listed]
+        glimpse: dict[str, Any] = {
+            "columns": [{**c.wire(), "name": shorten(c.name, chars)} for c in columns],
             "rowCount": len(self.rows),
             "truncated": self.truncated,
             "sample": [
                 [
                     OMITTED if c.sensitive else shorten(cell, chars)
-                    for c, cell in zip(shown, row, strict=False)
+                    for c, cell in zip(columns, row, strict=False)
                 ]
                 for row in self.sample[:sample]
             ],
             "ranges": {
                 shorten(column.name, chars): {"min": known[2], "max": known[3]}
-                for column, known in zip(shown, self.ranges, strict=False)
+                for column, known in zip(columns, self.ranges, strict=False)
                 if known is not None and not column.sensitive
             },
         }
         if self.total is not None:
-            made["totalRows"] = self.total
+            glimpse["totalRows"] = self.total
         if len(self.columns) > listed:
-            made["columnCount"] = len(self.columns)
-        return made
+            glimpse["columnCount"] = len(self.columns)
+        return glimpse
 
 
 def shorten(cell: Any, chars: int) -> Any:
@@ -187,9 +187,9 @@ def to_json(value: Any) -> Any:
     if isinstance(value, UUID):
         return str(value)
     if isinstance(value, Mapping):
-        return {_text(str(key)): to_json(held) for key, held in value.items()}
+        return {_text(str(key)): to_json(item) for key, item in value.items()}
     if isinstance(value, list | tuple | set | frozenset):
-        return [to_json(held) for held in value]
+        return [to_json(item) for item in value]
     return _text(str(value))
 
 

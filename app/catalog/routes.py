@@ -5,21 +5,22 @@ from __future__ import annotations
 from typing import Annotated, Any, Protocol
 
 from fastapi import APIRouter, Path, Query, Request, Response
+from plangate.spec.catalog_toolkit import EntryKind
 
 from app.base.postgres.database import Tx
 from app.catalog import catalog, store, views
-from app.catalog.entries import MAX_ID_CHARS, EntryKind
-from app.catalog.models import SOURCE_NAME
+from app.catalog.entries import MAX_ID_CHARS
+from app.catalog.models import SOURCE_NAME, EntryFilter
 from app.catalog.schemas import EntryBody, PutSource, WriteEntries
 from app.catalog.service import SourceService, check_kind
 from app.tenancy.http import (
     GatedRoute,
     Operation,
     Paging,
-    Reading,
+    ReadOperation,
     begin,
-    calling,
     operation,
+    require_scope,
     service,
     whole_list,
 )
@@ -49,27 +50,27 @@ async def put_source(
     request: Request,
     name: SourceName,
     body: PutSource,
-    caller: Annotated[Caller, calling("sources:admin")],
+    caller: Annotated[Caller, require_scope("sources:admin")],
     sources: Sources,
 ) -> Response:
     source = body.source(name)
     check_kind(source)
     await sources.check(caller.tenant, source)
     async with begin(request, caller) as op:
-        stored, created = await sources.put(op.tx, source)
-        return await op.respond(stored.wire(), 201 if created else 200, f"/sources/{name}")
+        source, created = await sources.put(op.tx, source)
+        return await op.respond(source.wire(), 201 if created else 200, f"/sources/{name}")
 
 
 @router.get("/sources", summary="List sources by name", response_model=views.SourcePage)
-async def list_sources(op: Reading, page: Paging) -> Response:
-    rows = await store.sources(op.tx, page.last("sources"), page.rows)
+async def list_sources(op: ReadOperation, page: Paging) -> Response:
+    rows = await store.sources(op.tx, after=page.last("sources"), limit=page.rows)
     return await op.respond(page.body([row.wire() for row in rows], "name"))
 
 
 @router.get(
     "/sources/{name}", summary="A source and the state of its profile", response_model=views.SourceView
 )
-async def read_source(name: SourceName, op: Reading, sources: Sources) -> Response:
+async def read_source(name: SourceName, op: ReadOperation, sources: Sources) -> Response:
     return await op.respond((await sources.get(op.tx, name)).wire())
 
 
@@ -122,19 +123,19 @@ Writing = Annotated[Operation, operation("data:write")]
     response_model=views.EntryView,
 )
 async def put_catalog_entry(id: EntryPath, body: EntryBody, op: Writing) -> Response:
-    (stored,) = await catalog.write_entries(op.tx, [body.written(id)])
-    return await op.respond(stored.wire())
+    (entry,) = await catalog.write_entries(op.tx, [body.written_entry(id)])
+    return await op.respond(entry.wire())
 
 
 @router.post("/catalog/entries", summary="Write many entries", response_model=views.EntryList)
 async def write_catalog_entries(body: WriteEntries, op: Writing) -> Response:
-    stored = await catalog.write_entries(op.tx, [entry.written(entry.id) for entry in body.entries])
-    return await op.respond(whole_list([entry.wire() for entry in stored]))
+    entries = await catalog.write_entries(op.tx, [entry.written_entry(entry.id) for entry in body.entries])
+    return await op.respond(whole_list([entry.wire() for entry in entries]))
 
 
 @router.get("/catalog/entries", summary="List entries by id", response_model=views.EntryPage)
 async def list_catalog_entries(
-    op: Reading,
+    op: ReadOperation,
     page: Paging,
     kind: EntryKind | None = None,
     source: Annotated[str | None, Query(max_length=63)] = None,
@@ -144,26 +145,25 @@ async def list_catalog_entries(
         Query(alias="parentId", max_length=MAX_ID_CHARS, description="The table of columns, for example."),
     ] = None,
 ) -> Response:
-    rows = await store.page(op.tx, page.last("entries"), [kind, source, tag, parent_id], page.rows)
+    filters = EntryFilter(page.last("entries"), kind, source, tag, parent_id)
+    rows = await store.page(op.tx, filters=filters, limit=page.rows)
     return await op.respond(page.body([row.wire() for row in rows], "id"))
 
 
 @router.get("/catalog/search", summary="Find entries by words and names", response_model=views.FoundEntries)
 async def search_catalog(
-    op: Reading,
+    op: ReadOperation,
     query: Annotated[str, Query(min_length=1, max_length=1000)],
     kind: EntryKind | None = None,
     source: Annotated[str | None, Query(max_length=63)] = None,
     limit: Annotated[int, Query(ge=1, le=50)] = 10,
 ) -> Response:
-    found = await catalog.search(
-        op.tx, query, None if kind is None else [kind], None if source is None else [source], limit
-    )
-    return await op.respond(whole_list(found))
+    kinds, sources = None if kind is None else [kind], None if source is None else [source]
+    return await op.respond(whole_list(await catalog.search(op.tx, query, kinds, sources, limit)))
 
 
 @router.get("/catalog/entries/{id:path}", summary="An entry", response_model=views.EntryView)
-async def read_catalog_entry(id: EntryPath, op: Reading) -> Response:
+async def read_catalog_entry(id: EntryPath, op: ReadOperation) -> Response:
     (entry,) = await catalog.read_entries(op.tx, [id], None)
     return await op.respond(entry.wire())
 

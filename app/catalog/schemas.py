@@ -5,13 +5,15 @@ from __future__ import annotations
 from typing import Annotated, Any, Final, Self
 
 from plangate.spec.base import at_most
+from plangate.spec.catalog_toolkit import EntryKind
 from pydantic import Field, model_validator
 
 from app.base.json import strict_json
 from app.catalog.catalog import WrittenEntry
-from app.catalog.entries import MAX_ID_CHARS, EntryKind, Layer
-from app.catalog.models import MAX_BYTES, MAX_CONCURRENT, MAX_ROWS, MAX_TIMEOUT_MS, Source, SourceKind
-from app.tenancy.http import Body
+from app.catalog.entries import MAX_ID_CHARS, Layer
+from app.catalog.kinds import SourceKind
+from app.catalog.models import MAX_BYTES, MAX_CONCURRENT, MAX_ROWS, MAX_TIMEOUT_MS, Source
+from app.tenancy.request_body import Body
 
 MAX_ENTRY_BYTES: Final = 64 * 1024
 
@@ -29,7 +31,7 @@ class SecretUrl(Body):
 
 
 class LimitsBody(Body):
-    """What a statement may use; a limit that is left out has its default."""
+    """The limits of a statement; omitted limits have their defaults."""
 
     timeout_ms: Annotated[int, Field(ge=100, le=MAX_TIMEOUT_MS, description="15000 unless given.")] | None = (
         None
@@ -45,8 +47,9 @@ class LimitsBody(Body):
 
 
 class SourceOptions(Body):
-    """`paths` of files, absolute; a directory stands for the files in it. `sensitive`: patterns with * for the names of
-    sensitive columns, in place of the service's own. `nullValues`: texts that mean null in CSV files, besides an empty one."""
+    """The options of a source. `paths`: absolute paths of files; a directory means the files in it. `sensitive`:
+    patterns with * for names of sensitive columns, which replace the built-in ones. `nullValues`: strings that mean
+    null in CSV files, besides an empty one."""
 
     paths: Annotated[list[PathText], at_most(100)] | None = None
     limits: LimitsBody | None = None
@@ -84,7 +87,8 @@ EntryId = Annotated[str, Field(min_length=1, max_length=MAX_ID_CHARS)]
 
 
 class EntryBody(Body):
-    """What is written about an entry. Of an entry that a profile found, it takes precedence, field by field of `content`."""
+    """Content that people write about an entry. It takes precedence over what a profile found, field by field of
+    `content`."""
 
     kind: EntryKind
     """What it describes."""
@@ -104,7 +108,7 @@ class EntryBody(Body):
                 raise ValueError(f"{name} may have {MAX_ENTRY_BYTES} bytes of JSON")
         return self
 
-    def written(self, id: str) -> WrittenEntry:
+    def written_entry(self, id: str) -> WrittenEntry:
         layer = Layer(
             self.name,
             self.qualified_name,

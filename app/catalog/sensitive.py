@@ -1,4 +1,4 @@
-"""Which columns look like secrets or personal data. Pure. docs/guides/data.md has the rule."""
+"""Detection of columns that look like secrets or personal data. Pure. docs/guides/data.md has the rule."""
 
 from __future__ import annotations
 
@@ -101,11 +101,11 @@ def sensitive_columns(
 ) -> dict[str, list[str]]:
     """Return the sensitive columns by the plain name of their table. `tagged` says of single columns of a
     table, in lower case, what their tags say."""
-    found: dict[str, list[str]] = {}
+    by_table: dict[str, list[str]] = {}
     for table, columns in tables:
         plain = table.rpartition(".")[2]
-        said = tagged.get(table.lower(), {})
+        tags = tagged.get(table.lower(), {})
         for column in columns:
-            if said.get(column.lower(), looks_sensitive(column, patterns)):
-                found.setdefault(plain, []).append(column)
-    return found
+            if tags.get(column.lower(), looks_sensitive(column, patterns)):
+                by_table.setdefault(plain, []).append(column)
+    return by_table

@@ -10,18 +10,19 @@ from app.base.errors import FieldError, Invalid
 from app.base.postgres.database import Tx
 from app.catalog import catalog, store
 from app.catalog.files import resolve_files
+from app.catalog.kinds import FILE_KINDS
 from app.catalog.models import (
-    FILE_KINDS,
     Source,
     SourceDeclared,
     SourceNotFound,
     SourceRejected,
+    StatementRecord,
     StatementResult,
 )
 from app.catalog.problems import StatementProblem, nearest_names
 from app.catalog.sessions import SourceSessions
 
-_FAULTS_OF_THE_SOURCE: Final = frozenset({"source_rejected", "missing_secret", "source_path_not_allowed"})
+_SOURCE_FAULTS: Final = frozenset({"source_rejected", "missing_secret", "source_path_not_allowed"})
 
 
 class SourceService:
@@ -39,28 +40,39 @@ class SourceService:
             async with self.sessions.open(tenant, source):
                 pass
         except StatementProblem as problem:
-            if problem.code in _FAULTS_OF_THE_SOURCE:
+            if problem.code in _SOURCE_FAULTS:
                 raise SourceRejected(problem.message, [FieldError("/url", problem.message)]) from problem
 
     async def put(self, tx: Tx, source: Source) -> tuple[Source, bool]:
         """Store a source; return it and whether it is new. Raise SourceDeclared."""
-        row = await store.put_source(tx, source)
-        if row is None:
+        created = await store.put_source(tx, source=source)
+        if created is None:
             raise SourceDeclared(
                 f"The operator declared the source {source.name!r}: choose another name, or ask the operator."
             )
-        return await self.get(tx, source.name), bool(row["created"])
+        return await self.get(tx, source.name), created
 
     async def get(self, tx: Tx, name: str) -> Source:
         """Return a source of this tenant. Raise SourceNotFound, with the nearest names."""
-        found = await store.source(tx, name)
-        if found is None:
+        source = await store.source(tx, name=name)
+        if source is None:
             near = nearest_names(name, await store.source_names(tx))
             raise SourceNotFound(f"There is no source {name!r}.{near}")
-        return found
+        return source
+
+    async def lock(self, tx: Tx, name: str) -> Source:
+        """Return a source, and make another request that starts a profile of it wait until the transaction ends. Raise
+        SourceNotFound."""
+        await store.lock_source(tx, name=name)
+        return await self.get(tx, name)
+
+    @staticmethod
+    async def set_profile_query(tx: Tx, name: str, query_id: str) -> None:
+        """Record the query that profiles a source."""
+        await store.set_profile_query(tx, name=name, query_id=query_id)
 
     async def delete(self, tx: Tx, name: str) -> None:
-        """Delete a source and what its profiles found. What people wrote about it stays."""
+        """Delete a source and the entries that its profiles found. What people wrote about it stays."""
         if (await self.get(tx, name)).declared:
             raise SourceDeclared(
                 f"The operator declared the source {name!r} and removes it with `plangate sources remove {name}`."
@@ -69,7 +81,7 @@ class SourceService:
 
     async def remove(self, tx: Tx, name: str) -> None:
         """Delete a source, also one that the operator declared. Raise SourceNotFound."""
-        if not await store.delete_source(tx, name):
+        if not await store.delete_source(tx, name=name):
             raise SourceNotFound(f"There is no source {name!r}.")
         await catalog.remove_found(tx, name)
 
@@ -85,8 +97,13 @@ class SourceService:
     ) -> StatementResult:
         """Run one statement. `tagged` says of columns whether people tagged them sensitive. Raise
         StatementProblem."""
-        async with self.sessions.open(tenant, source) as opened:
-            return await opened.run(sql, params, tagged=tagged, max_bytes=max_bytes, max_rows=max_rows)
+        async with self.sessions.open(tenant, source) as session:
+            return await session.run(sql, params, tagged=tagged, max_bytes=max_bytes, max_rows=max_rows)
+
+    @staticmethod
+    async def record_statement(tx: Tx, record: StatementRecord) -> None:
+        """Record a statement. A call that runs again after a crash replaces its record."""
+        await store.record_statement(tx, record=record)
 
 
 def check_kind(source: Source) -> None:

@@ -6,13 +6,14 @@ import asyncio
 import importlib.util
 from collections.abc import AsyncIterator, Awaitable, Mapping, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import asdict
 from typing import Any, Final
 
 import orjson
 
-from app.base.egress import EgressPolicy, EgressRefused, requests_of
+from app.base.egress_policy import EgressDenied, EgressPolicy, requests_of
 from app.base.errors import Invalid, TooLarge
-from app.base.json.process_pool import JsonProcess, JsonProcessPool
+from app.base.json.process_pool import JsonProcess, JsonProcessPool, ProcessLimits
 from app.base.postgres.database import Database
 from app.base.shares import TenantShares
 from app.catalog import store
@@ -20,6 +21,7 @@ from app.catalog.addresses import AddressRejected, parse_address
 from app.catalog.files import SourcePathNotAllowed, resolve_files
 from app.catalog.models import MAX_TIMEOUT_MS, MIB, Source, StatementResult
 from app.catalog.problems import StatementProblem
+from app.catalog.statement_slots import StatementSlots
 from app.tenancy.secrets import Secrets
 
 WORKER: Final = "app.catalog.source_worker"
@@ -29,11 +31,11 @@ MAX_PROCESSES: Final = 8
 """Sources that a process of the service has open at once; one tenant has at most half of them."""
 
 MEMORY_MB: Final = 512
-"""What DuckDB may use. The process may use twice as much: results and their JSON are in it too."""
+"""The memory limit of DuckDB. The process may use twice as much, for results and their JSON."""
 
 OPEN_S: Final = 20.0
 GRACE_S: Final = 2.0
-SHOWN_SQL_CHARS: Final = 200
+PREVIEW_SQL_CHARS: Final = 200
 TOO_MUCH_MEMORY: Final = "The statement needs more memory than a source has: read fewer rows or columns."
 NO_EXTRA: Final = (
     "Data sources need packages that are not installed. The operator installs them with: "
@@ -42,35 +44,36 @@ NO_EXTRA: Final = (
 
 
 class OpenSource:
-    """A source that is open in a process of its own."""
+    """A source that is open in a separate process."""
 
     def __init__(self, source: Source, process: JsonProcess) -> None:
         self.source = source
         self._process = process
 
-    async def ask(
+    async def request(
         self, verb: str, timeout_s: float, running: str, **head: Any
     ) -> tuple[dict[str, Any], bytes]:
-        """Return the answer of the process. `running` says what ran if it is stopped. Raise StatementProblem."""
+        """Return the response of the process: its head and the value. `running` names the work in the error if it is stopped.
+        Raise StatementProblem."""
         try:
             async with asyncio.timeout(timeout_s + GRACE_S):
-                asked: Awaitable[tuple[bytes, bytes]] = (
+                response: Awaitable[tuple[bytes, bytes]] = (
                     self._process.keep(f"{WORKER}:open_source", orjson.dumps(head))
                     if verb == "open"
-                    else self._process.run(f"{WORKER}:ask_source", verb, orjson.dumps(head))
+                    else self._process.run(f"{WORKER}:run_request", verb, orjson.dumps(head))
                 )
-                known, data = await asked
+                encoded, data = await response
         except TimeoutError as error:
             raise self._timed_out(timeout_s, running) from error
         except TooLarge as error:
             raise StatementProblem("statement_too_large", TOO_MUCH_MEMORY) from error
-        answer: dict[str, Any] = orjson.loads(known)
-        problem = answer.get("problem")
+        fields: dict[str, Any] = orjson.loads(encoded)
+        problem = fields.get("problem")
         if problem is not None and problem["code"] == "timeout":
             raise self._timed_out(timeout_s, running)
         if problem is not None:
             raise StatementProblem(problem["code"], problem["message"])
-        return answer, data
+        return fields, data
 
     def _timed_out(self, timeout_s: float, running: str) -> StatementProblem:
         return StatementProblem(
@@ -90,11 +93,11 @@ class OpenSource:
         """Run one statement within the limits of the source. `tagged` says of columns whether they are tagged
         sensitive. Raise StatementProblem."""
         limits = self.source.limits
-        shown = sql if len(sql) <= SHOWN_SQL_CHARS else f"{sql[:SHOWN_SQL_CHARS]}…"
-        answer, value = await self.ask(
+        preview = sql if len(sql) <= PREVIEW_SQL_CHARS else f"{sql[:PREVIEW_SQL_CHARS]}…"
+        answer, value = await self.request(
             "query",
             limits.timeout_ms / 1000,
-            shown,
+            preview,
             sql=sql,
             params=list(params),
             sensitive=self.source.sensitive,
@@ -119,10 +122,12 @@ class SourceSessions:
         self._egress = egress
         self._source_paths = tuple(source_paths)
         self._pool = JsonProcessPool(
-            2 * MEMORY_MB * MIB, max_cpu_s=4 * MAX_TIMEOUT_MS // 1000, at_once=MAX_PROCESSES
+            ProcessLimits(
+                memory_bytes=2 * MEMORY_MB * MIB, cpu_s=4 * MAX_TIMEOUT_MS // 1000, at_once=MAX_PROCESSES
+            )
         )
         self._shares = TenantShares(MAX_PROCESSES, MAX_PROCESSES // 2)
-        self._turns: dict[tuple[str, str], asyncio.Semaphore] = {}
+        self._statement_slots = StatementSlots()
         self._own_cluster: str | None = None
 
     @asynccontextmanager
@@ -131,23 +136,19 @@ class SourceSessions:
         allows. Raise StatementProblem."""
         if any(importlib.util.find_spec(name) is None for name in ("duckdb", "sqlglot")):
             raise StatementProblem("source_unavailable", NO_EXTRA)
-        async with self._turn(tenant, source), self._shares.slot(tenant), self._pool.open() as process:
-            opened = OpenSource(source, process)
-            described = await self._described(tenant, source)
-            answer, _ = await opened.ask("open", OPEN_S, "opening the source", kind=source.kind, **described)
+        slot = self._statement_slots.slot(tenant, source.name, source.limits.concurrent_statements)
+        async with slot, self._shares.slot(tenant), self._pool.open() as process:
+            session = OpenSource(source, process)
+            opening = await self._open_request(tenant, source)
+            answer, _ = await session.request(
+                "open", OPEN_S, "opening the source", kind=source.kind, **opening
+            )
             if source.kind == "postgres":
                 await self._reject_own_cluster(tenant, answer["cluster"])
-            yield opened
+            yield session
 
-    @asynccontextmanager
-    async def _turn(self, tenant: str, source: Source) -> AsyncIterator[None]:
-        key = (tenant, f"{source.name}/{source.limits.concurrent_statements}")
-        turns = self._turns.setdefault(key, asyncio.Semaphore(source.limits.concurrent_statements))
-        async with turns:
-            yield
-
-    async def _described(self, tenant: str, source: Source) -> dict[str, Any]:
-        """Return what the process needs to open the source."""
+    async def _open_request(self, tenant: str, source: Source) -> dict[str, Any]:
+        """Return the request that opens the source in the process."""
         if source.kind == "postgres":
             return await self._postgres(tenant, source)
         declared = (*self._source_paths, *(source.paths if source.declared else ()))
@@ -184,14 +185,14 @@ class SourceSessions:
             raise StatementProblem(
                 "source_rejected", f"The URL in the secret {source.secret!r} cannot be used: {error}."
             ) from error
-        except EgressRefused as error:
+        except EgressDenied as error:
             raise StatementProblem("source_rejected", str(error)) from error
         except (OSError, TimeoutError) as error:
             raise StatementProblem(
                 "source_unavailable", f"The host of the source {source.name!r} was not found."
             ) from error
         return {
-            "address": address.wire(),
+            "address": asdict(address),
             "addresses": addresses,
             "schemas": list(source.schemas),
             "timeoutMs": source.limits.timeout_ms,

@@ -1,4 +1,4 @@
-"""Open one source and run statements on it, in a process of its own (app/base/json/worker.py).
+"""Open one source and run statements on it, in a separate process (app/base/json/worker.py).
 
 It is started for one statement, or one profile, and killed at its time limit. It writes no file.
 """
@@ -15,6 +15,7 @@ from typing import Any
 
 import orjson
 
+from app.catalog.addresses import PostgresAddress
 from app.catalog.engines.base import (
     Engine,
     ForeignKey,
@@ -30,13 +31,23 @@ from app.catalog.problems import StatementProblem
 from app.catalog.profiling import SAMPLE_ROWS, profile_column
 from app.catalog.results import Column, ResultRows
 from app.catalog.sensitive import sensitive_columns
-from app.catalog.statements import CheckedStatement, check_parameters, check_statement, sensitive_outputs
+from app.catalog.statements import (
+    CheckedStatement,
+    check_parameters,
+    check_statement,
+    reads_sensitive_table,
+    sensitive_outputs,
+)
 
 Answer = tuple[dict[str, Any], bytes]
-"""What is known of a result, and the value of its reference."""
+"""The head of a response, and the value of its reference."""
 
 Verb = Callable[[Mapping[str, Any]], Answer]
 
+WITHHELD = (
+    "The statement failed on a value that does not fit its type or function. The message of the database quotes the "
+    "value and is withheld, because the statement reads a table with sensitive columns."
+)
 ORPHAN_VALUES = 1_000
 COUNT_SHARE = 0.3  # of the time of a statement: so long the rows beyond the limit are counted
 
@@ -68,7 +79,9 @@ class SourceWorker:
         if kind == "postgres":
             from app.catalog.engines.postgres import PostgresEngine  # noqa: PLC0415 - one engine a process
 
-            postgres = PostgresEngine(head["address"], head["addresses"], head["schemas"], head["timeoutMs"])
+            postgres = PostgresEngine(
+                PostgresAddress(**head["address"]), head["addresses"], head["schemas"], head["timeoutMs"]
+            )
             self._engine = postgres
             return {"cluster": postgres.cluster()}, b""
         write_no_files()
@@ -89,11 +102,16 @@ class SourceWorker:
         statement = check_statement(head["sql"], self.engine.dialect)
         check_parameters(statement, head["params"])
         sensitive = sensitive_columns(self.engine.names(), head["sensitive"], head["tagged"])
-        rows, elapsed_ms = self.collect(
-            statement, head["params"], sensitive, head["maxRows"], head["maxBytes"], head["timeoutMs"]
-        )
+        try:
+            rows, elapsed_ms = self.collect(
+                statement, head["params"], sensitive, head["maxRows"], head["maxBytes"], head["timeoutMs"]
+            )
+        except StatementProblem as problem:
+            if problem.quotes_values and reads_sensitive_table(statement, sensitive):
+                raise StatementProblem(problem.code, WITHHELD) from None
+            raise
         value = rows.value()
-        found = {
+        known = {
             "rowCount": len(rows.rows),
             "bytes": len(value),
             "elapsedMs": elapsed_ms,
@@ -101,8 +119,8 @@ class SourceWorker:
             "totalRows": rows.total,
         }
         if rows.is_small:
-            return {**found, "small": True}, value
-        return {**found, "small": False, "glimpse": rows.glimpse()}, value
+            return {**known, "small": True}, value
+        return {**known, "small": False, "glimpse": rows.glimpse()}, value
 
     def collect(
         self,
@@ -149,33 +167,32 @@ class SourceWorker:
 
     def _load_structure(self, head: Mapping[str, Any]) -> Answer:
         """Return the structure of the source, and keep it for the profiles of its tables."""
-        found = self._structure = self.engine.structure(head["schemas"])
-        return {"structure": asdict(found)}, b""
+        self._structure = self.engine.structure(head["schemas"])
+        return {"structure": asdict(self._structure)}, b""
 
     def _profile(self, head: Mapping[str, Any]) -> Answer:
         """Return what a sample of one table says about its columns and keys."""
         table = self._structure.tables[head["table"]]
         columns = [column for column in self._structure.columns if column.table == table.name]
         names = [column.name for column in columns]
-        listed = sensitive_columns([(table.name, names)], head["sensitive"], head["tagged"])
-        sensitive = {name for held in listed.values() for name in held}
+        tables = sensitive_columns([(table.name, names)], head["sensitive"], head["tagged"])
+        sensitive = {name for listed in tables.values() for name in listed}
         rows = self._sample(table, names)
+        keys = sum(column.is_key for column in columns)
         profiles = [
             profile_column(
                 column.name,
                 [row[at] for row in rows],
                 sensitive=column.name in sensitive,
                 is_key=column.is_key,
-            ).wire()
+                is_whole_key=column.is_key and keys == 1,
+            )
             for at, column in enumerate(columns)
         ]
-        for profile in profiles:  # one part of a key of several columns may repeat
-            if sum(column.is_key for column in columns) > 1:
-                profile["findings"] = [f for f in profile["findings"] if f != "repeated_key_part"]
         return {
             "sampledRows": len(rows),
             "rowCount": self._count(table, len(rows)),
-            "columns": profiles,
+            "columns": list(map(asdict, profiles)),
             "orphans": [
                 {"columns": list(key.columns), "toTable": key.to_table, "count": count}
                 for key in self._structure.foreign_keys
@@ -217,18 +234,18 @@ class SourceWorker:
         """Return how many of some values of a foreign key have no row in the other table."""
         tables = {table.name: table for table in self._structure.tables}
         own, other = quote_path(tables[key.table].path), quote_path(tables[key.to_table].path)
-        held = ", ".join(map(quote, key.columns))
+        columns = ", ".join(map(quote, key.columns))
         present = " AND ".join(f"{quote(column)} IS NOT NULL" for column in key.columns)
         pairs = zip(key.columns, key.to_columns, strict=True)
         equal = " AND ".join(f"o.{quote(to)} = s.{quote(column)}" for column, to in pairs)
-        sample = f"SELECT DISTINCT {held} FROM {own} WHERE {present} LIMIT {ORPHAN_VALUES}"  # noqa: S608
+        sample = f"SELECT DISTINCT {columns} FROM {own} WHERE {present} LIMIT {ORPHAN_VALUES}"  # noqa: S608
         try:
-            found = self._rows(
+            counts = self._rows(
                 f"SELECT count(*) FROM ({sample}) s WHERE NOT EXISTS (SELECT 1 FROM {other} o WHERE {equal})"  # noqa: S608
             )
         except StatementProblem:
             return 0
-        return int(found[0][0])
+        return int(counts[0][0])
 
 
 def _reporting(handler: Verb) -> Verb:
@@ -257,10 +274,10 @@ def write_no_files() -> None:
 def open_source(head: bytes) -> tuple[SourceWorker, tuple[bytes, bytes]]:
     """Open a source, which the process keeps. Return the answer to the verb `open`."""
     worker = SourceWorker()
-    return worker, ask_source(worker, "open", head)
+    return worker, run_request(worker, "open", head)
 
 
-def ask_source(worker: SourceWorker, verb: str, head: bytes) -> tuple[bytes, bytes]:
-    """Return the answer of an open source to a verb: its head as JSON, like that of the request, and its value."""
+def run_request(worker: SourceWorker, verb: str, head: bytes) -> tuple[bytes, bytes]:
+    """Run one operation on a source that is open. Return the header of the response as JSON, and its body."""
     answer, value = worker.verbs()[verb](orjson.loads(head))
     return orjson.dumps(answer), value

@@ -64,17 +64,17 @@ def check_statement(sql: str, dialect: Dialect) -> CheckedStatement:
             "bad_sql", f"The statement has {len(sql)} characters; at most {MAX_SQL_CHARS} are allowed."
         )
     try:
-        found = [tree for tree in sqlglot.parse(sql, read=dialect) if tree is not None]
+        trees = [tree for tree in sqlglot.parse(sql, read=dialect) if tree is not None]
     except ParseError as error:
         raise StatementProblem("bad_sql", _position(error)) from error
     except SqlglotError as error:
         raise StatementProblem("bad_sql", f"The SQL could not be parsed: {str(error)[:300]}") from error
     except RecursionError as error:
         raise StatementProblem("bad_sql", "The SQL is nested too deeply to be parsed.") from error
-    if len(found) != 1:
-        what = "no statement" if not found else f"{len(found)} statements"
+    if len(trees) != 1:
+        what = "no statement" if not trees else f"{len(trees)} statements"
         raise StatementProblem("bad_sql", f"There must be exactly one statement; this text has {what}.")
-    tree = found[0]
+    tree = trees[0]
     if not isinstance(tree, exp.Select | exp.SetOperation | exp.Subquery):
         raise StatementProblem(
             "not_read_only",
@@ -97,8 +97,10 @@ def check_statement(sql: str, dialect: Dialect) -> CheckedStatement:
 def check_parameters(statement: CheckedStatement, params: Sequence[object]) -> None:
     """Raise StatementProblem unless there is one value for each parameter."""
     if statement.parameters != len(params):
-        named = ", ".join(f"${n}" for n in range(1, statement.parameters + 1)) or "no parameters"
-        raise StatementProblem("bad_params", f"The statement has {named}; `params` has {len(params)} values.")
+        parameters = ", ".join(f"${n}" for n in range(1, statement.parameters + 1)) or "no parameters"
+        raise StatementProblem(
+            "bad_params", f"The statement has {parameters}; `params` has {len(params)} values."
+        )
 
 
 def _count_parameters(tree: exp.Expr) -> int:
@@ -116,8 +118,8 @@ def _count_parameters(tree: exp.Expr) -> int:
             )
         numbers.add(int(text))
     if numbers != set(range(1, len(numbers) + 1)):
-        written = ", ".join(f"${n}" for n in sorted(numbers))
-        raise StatementProblem("bad_params", f"Parameters are numbered $1, $2 and so on; this has {written}.")
+        listed = ", ".join(f"${n}" for n in sorted(numbers))
+        raise StatementProblem("bad_params", f"Parameters are numbered $1, $2 and so on; this has {listed}.")
     return len(numbers)
 
 
@@ -147,6 +149,15 @@ def _table_name(table: exp.Table) -> str:
 # -- sensitive columns ---------------------------------------------------------------------------------------
 
 
+def reads_sensitive_table(statement: CheckedStatement, sensitive: Mapping[str, Iterable[str]]) -> bool:
+    """Return whether the statement reads a table that has sensitive columns, whichever columns it names."""
+    return not _table_names(statement).isdisjoint(table.lower() for table in sensitive)
+
+
+def _table_names(statement: CheckedStatement) -> set[str]:
+    return {name.rpartition(".")[2].lower() for name in statement.tables}
+
+
 def sensitive_outputs(
     statement: CheckedStatement, sensitive: Mapping[str, Iterable[str]], columns: Sequence[str]
 ) -> list[bool]:
@@ -156,19 +167,25 @@ def sensitive_outputs(
     the result.
     """
     tree = statement.tree
-    read = {name.rpartition(".")[2].lower() for name in statement.tables}
-    names = {c.lower() for table, held in sensitive.items() if table.lower() in read for c in held}
+    read = _table_names(statement)
+    names = {
+        c.lower()
+        for table, sensitive_names in sensitive.items()
+        if table.lower() in read
+        for c in sensitive_names
+    }
     if not names:
         return [False] * len(columns)
     # A row as a whole has the name of its table.
     names |= {table.lower() for table in sensitive if table.lower() in read}
-    if any(tree.find_all(exp.Pivot)):
-        return [True] * len(columns)
+    if any(tree.find_all(exp.Pivot, exp.PositionalColumn)) or _combines_stars(tree):
+        return [True] * len(columns)  # columns whose names say nothing of what is in them
     try:
         _follow_aliases(tree, names)
         outputs = [list(select.expressions) for select in _outermost_selects(tree)]
         return [
-            column.lower() in names or any(_output_is_sensitive(found, index, names) for found in outputs)
+            column.lower() in names
+            or any(_output_is_sensitive(projections, index, names) for projections in outputs)
             for index, column in enumerate(columns)
         ]
     except RecursionError:
@@ -196,11 +213,36 @@ def _follow_aliases(tree: exp.Expr, names: set[str]) -> None:
             if table.name.lower() in names and table.alias:
                 names.add(table.alias.lower())
         for alias in tree.find_all(exp.TableAlias):
-            if alias.columns and alias.parent is not None and _mentions(alias.parent, names):
+            if alias.columns and alias.parent is not None and _provides(alias.parent, names):
                 names.update(column.name.lower() for column in alias.columns)
+        for operation in tree.find_all(exp.SetOperation):
+            for same_place in zip(*(s.expressions for s in _outermost_selects(operation)), strict=False):
+                if any(_mentions(projection, names) for projection in same_place):
+                    names.update(p.alias_or_name.lower() for p in same_place if p.alias_or_name)
+        for star in tree.find_all(exp.Star):
+            for rename in star.args.get("rename") or ():
+                if _mentions(rename, names):
+                    names.add(rename.alias.lower())
         for derived in tree.find_all(exp.CTE, exp.Subquery, exp.Unnest, exp.Lateral):
             if derived.alias and _has_sensitive_output(derived, names):
                 names.add(derived.alias.lower())
+
+
+def _combines_stars(tree: exp.Expr) -> bool:
+    """Return whether a set operation has a star: its columns get their names from other columns, by position."""
+    return any(
+        projection.is_star
+        for operation in tree.find_all(exp.SetOperation)
+        for select in _outermost_selects(operation)
+        for projection in select.expressions
+    )
+
+
+def _provides(source: exp.Expr, names: set[str]) -> bool:
+    """Return whether what a list of column names is for has one of the names."""
+    if isinstance(source, exp.Table):
+        return source.name.lower() in names
+    return _mentions(source, names)
 
 
 def _has_sensitive_output(derived: exp.Expr, names: set[str]) -> bool:
@@ -222,11 +264,15 @@ def _outermost_selects(tree: exp.Expr) -> Iterator[exp.Select]:
 
 
 def _mentions(tree: exp.Expr, names: set[str]) -> bool:
-    """Return whether an expression uses one of the names other than to count it."""
+    """Return whether an expression uses one of the names, or a star inside of it, other than to count it."""
     if isinstance(tree, exp.Count):
         return False
-    if isinstance(tree, exp.Column) and tree.name.lower() in names:
-        return True
+    if isinstance(tree, exp.Column):
+        return tree.name.lower() in names
     if isinstance(tree, exp.Columns):
         return True
-    return any(_mentions(child, names) for child in tree.iter_expressions())
+    return any(_is_star(child) or _mentions(child, names) for child in tree.iter_expressions())
+
+
+def _is_star(node: exp.Expr) -> bool:
+    return isinstance(node, exp.Star) or (isinstance(node, exp.Column) and isinstance(node.this, exp.Star))

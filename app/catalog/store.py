@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import asdict
 from typing import Any
 
 import orjson
+from plangate.spec.catalog_toolkit import EntryKind
 
 from app.base.postgres.database import Tx
-from app.catalog.entries import CatalogEntry
-from app.catalog.models import Source
+from app.catalog.entries import CatalogEntry, Layer, SearchMatch
+from app.catalog.models import EntryFilter, Source, SourceLimits, StatementRecord
+
+SETTINGS = ("schemas", "paths", "sensitive", "null_values", "immutable")
 
 SOURCE_COLUMNS = """s.name, s.kind, s.secret, s.settings, s.declared, s.profile, s.profile_query_id, s.profiled_at,
  s.created_at, s.updated_at, q.status AS profile_status, q.thread_id AS profile_thread"""
@@ -26,11 +30,11 @@ PUT_SOURCE = """
 INSERT INTO sources (tenant_id, name, kind, secret, settings, declared) VALUES ($1, $2, $3, $4, $5, $6)
 ON CONFLICT (tenant_id, name) DO UPDATE SET kind = EXCLUDED.kind, secret = EXCLUDED.secret, settings = EXCLUDED.settings,
        declared = EXCLUDED.declared, updated_at = now()
- WHERE EXCLUDED.declared OR NOT sources.declared RETURNING created_at, xmax = 0 AS created
+ WHERE EXCLUDED.declared OR NOT sources.declared RETURNING xmax = 0 AS created
 """
 DELETE_SOURCE = "DELETE FROM sources WHERE tenant_id = $1 AND name = $2"
 CLUSTER_IDENTITY = "SELECT system_identifier::text FROM pg_control_system()"
-NOTE_STATEMENT = """
+RECORD_STATEMENT = """
 INSERT INTO source_statements (tenant_id, work_id, query_id, source, sql, rows, bytes, elapsed_ms, truncated, error)
 VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)
 ON CONFLICT (tenant_id, work_id) DO UPDATE SET source = EXCLUDED.source, sql = EXCLUDED.sql, rows = EXCLUDED.rows,
@@ -41,7 +45,7 @@ SET_PROFILE_QUERY = "UPDATE sources SET profile_query_id = $3 WHERE tenant_id = 
 SET_PROFILE = """
 UPDATE sources SET profile = $3, profiled_at = now() WHERE tenant_id = $1 AND name = $2 AND profile_query_id = $4
 """
-# Writers of a tenant's catalog wait for each other: an entry is made from what a profile found and what people wrote.
+# Writers of a tenant's catalog wait for each other: an entry is merged from what a profile found and what people wrote.
 LOCK_CATALOG = "SELECT pg_advisory_xact_lock(hashtextextended('catalog/' || $1, 0))"
 ENTRY_COLUMNS = "id, kind, found, written, created_at, updated_at"
 ENTRIES_BY_ID = f"SELECT {ENTRY_COLUMNS} FROM catalog_entries WHERE tenant_id = $1 AND id = ANY ($2)"
@@ -65,19 +69,19 @@ SELECT {ENTRY_COLUMNS} FROM catalog_entries
 CHILDREN = f"""
 SELECT {ENTRY_COLUMNS} FROM catalog_entries WHERE tenant_id = $1 AND parent_id = ANY ($2) ORDER BY id LIMIT $3
 """
-# Of a page of entries: how well each one matches, by meaning (full-text search) and by spelling (the share of the search's
+# How well each entry of the tenant matches, by meaning (full-text search) and by spelling (the share of the search's
 # trigrams that its names have; docs/decisions/0028).
 SEARCH = f"""
-WITH asked AS (SELECT websearch_to_tsquery('english', $2) AS q, $3::text[] AS grams)
+WITH query AS (SELECT websearch_to_tsquery('english', $2) AS q, $3::text[] AS grams)
 SELECT {ENTRY_COLUMNS}, trigrams, text_rank, spelling,
        ARRAY(SELECT w FROM unnest($4::text[]) w WHERE search @@ plainto_tsquery('english', w)) AS words
   FROM (SELECT e.*, ts_rank(ARRAY[0.05, 0.2, 0.6, 1.0], e.search, a.q) AS text_rank,
                (SELECT count(*) FROM unnest(e.trigrams) g WHERE g = ANY (a.grams))::float
                    / greatest(cardinality(a.grams), 1) AS spelling
-          FROM catalog_entries e, asked a
+          FROM catalog_entries e, query a
          WHERE e.tenant_id = $1 AND (e.search @@ a.q OR e.trigrams && a.grams)
            AND ($5::text[] IS NULL OR e.kind = ANY ($5)) AND ($6::text[] IS NULL OR e.source IS NULL OR e.source = ANY ($6))
-       ) found
+       ) matches
  WHERE text_rank > 0 OR spelling >= $7
  ORDER BY text_rank + spelling + CASE kind WHEN 'table' THEN 0.2 WHEN 'metric' THEN 0.2 WHEN 'column' THEN 0.1 ELSE 0 END
           DESC, id LIMIT $8
@@ -107,7 +111,7 @@ ON CONFLICT (tenant_id, id) DO UPDATE SET name = EXCLUDED.name, qualified_name =
        trigrams = EXCLUDED.trigrams, updated_at = CASE WHEN (c.found, c.written) IS DISTINCT FROM
        (EXCLUDED.found, EXCLUDED.written) THEN now() ELSE c.updated_at END
 """
-# What a profile did not find again; $3 NULL: everything that profiles found.
+# Entries that a profile did not find again; $3 NULL: all entries that profiles found.
 LOST_ENTRIES = f"""
 SELECT {ENTRY_COLUMNS} FROM catalog_entries
  WHERE tenant_id = $1 AND source = $2 AND found IS NOT NULL AND written IS NOT NULL AND found_by IS DISTINCT FROM $3
@@ -122,53 +126,66 @@ SELECT kind, count(*) AS n FROM catalog_entries WHERE tenant_id = $1 AND source 
 """
 
 
-async def source(tx: Tx, name: str) -> Source | None:
+async def source(tx: Tx, *, name: str) -> Source | None:
     row = await tx.row(SOURCE, tx.tenant, name)
-    return None if row is None else Source.from_row(row)
+    return None if row is None else _source(row)
 
 
-async def lock_source(tx: Tx, name: str) -> None:
+async def lock_source(tx: Tx, *, name: str) -> None:
     """Make another request that starts a profile of this source wait until the transaction ends."""
     await tx.run(LOCK_SOURCE, tx.tenant, name)
 
 
-async def sources(tx: Tx, after: str | None, limit: int) -> list[Source]:
-    return [Source.from_row(row) for row in await tx.fetch(SOURCES, tx.tenant, after, limit)]
+async def sources(tx: Tx, *, after: str | None, limit: int) -> list[Source]:
+    return [_source(row) for row in await tx.fetch(SOURCES, tx.tenant, after, limit)]
 
 
 async def source_names(tx: Tx) -> list[str]:
     return [row["name"] for row in await tx.fetch(SOURCE_NAMES, tx.tenant)]
 
 
-async def put_source(tx: Tx, made: Source) -> Any:
-    """Return the row, or None if the operator declared the source and this is a request."""
-    return await tx.row(
-        PUT_SOURCE, tx.tenant, made.name, made.kind, made.secret, made.settings(), made.declared
-    )
+async def put_source(tx: Tx, *, source: Source) -> bool | None:
+    """Return whether the source is new, or None if the operator declared it and this is a request."""
+    settings = {**{name: getattr(source, name) for name in SETTINGS}, "limits": asdict(source.limits)}
+    columns = (source.name, source.kind, source.secret, orjson.dumps(settings), source.declared)
+    created: bool | None = await tx.value(PUT_SOURCE, tx.tenant, *columns)
+    return created
 
 
-async def delete_source(tx: Tx, name: str) -> bool:
+async def delete_source(tx: Tx, *, name: str) -> bool:
     return await tx.run(DELETE_SOURCE, tx.tenant, name) == "DELETE 1"
 
 
 async def cluster_identity(tx: Tx) -> str:
-    """Return what identifies the cluster of the service's own database, and its replicas."""
-    found: str = await tx.value(CLUSTER_IDENTITY)
-    return found
+    """Return the identity of the cluster of the service's own database, which its replicas share."""
+    identity: str = await tx.value(CLUSTER_IDENTITY)
+    return identity
 
 
-async def note_statement(tx: Tx, *args: Any) -> None:
-    await tx.run(NOTE_STATEMENT, tx.tenant, *args)
+async def record_statement(tx: Tx, *, record: StatementRecord) -> None:
+    await tx.run(
+        RECORD_STATEMENT,
+        tx.tenant,
+        record.work_id,
+        record.query_id,
+        record.source,
+        record.sql,
+        record.rows,
+        record.bytes,
+        record.elapsed_ms,
+        record.truncated,
+        record.error,
+    )
 
 
 # -- profiles and entries ------------------------------------------------------------------------------------
 
 
-async def set_profile_query(tx: Tx, name: str, query_id: str) -> None:
+async def set_profile_query(tx: Tx, *, name: str, query_id: str) -> None:
     await tx.run(SET_PROFILE_QUERY, tx.tenant, name, query_id)
 
 
-async def set_profile(tx: Tx, name: str, counts: dict[str, int], query_id: str) -> None:
+async def set_profile(tx: Tx, *, name: str, counts: dict[str, int], query_id: str) -> None:
     """Record the result of a profile, unless a newer one was started meanwhile."""
     await tx.run(SET_PROFILE, tx.tenant, name, orjson.dumps(counts), query_id)
 
@@ -178,52 +195,58 @@ async def lock_catalog(tx: Tx) -> None:
     await tx.run(LOCK_CATALOG, tx.tenant)
 
 
-async def entries_by_id(tx: Tx, ids: Sequence[str]) -> dict[str, CatalogEntry]:
-    rows = await tx.fetch(ENTRIES_BY_ID, tx.tenant, list(ids))
-    return {row["id"]: CatalogEntry.from_row(row) for row in rows}
+async def entries_by_id(tx: Tx, *, ids: Sequence[str]) -> dict[str, CatalogEntry]:
+    return {entry.id: entry for entry in await _entries(tx, ENTRIES_BY_ID, list(ids))}
 
 
-async def entries_by_name(tx: Tx, kind: str, name: str, sources: Sequence[str] | None) -> list[CatalogEntry]:
-    rows = await tx.fetch(ENTRIES_BY_NAME, tx.tenant, kind, name, sources)
-    return [CatalogEntry.from_row(row) for row in rows]
+async def entries_by_name(
+    tx: Tx, *, kind: EntryKind, name: str, sources: Sequence[str] | None
+) -> list[CatalogEntry]:
+    return await _entries(tx, ENTRIES_BY_NAME, kind, name, sources)
 
 
-async def names_of_kind(tx: Tx, kind: str, sources: Sequence[str] | None) -> list[str]:
-    rows = await tx.fetch(NAMES_OF_KIND, tx.tenant, kind, sources)
-    return [row["qualified_name"] for row in rows]
+async def names_of_kind(tx: Tx, *, kind: EntryKind, sources: Sequence[str] | None) -> list[str]:
+    return [row["qualified_name"] for row in await tx.fetch(NAMES_OF_KIND, tx.tenant, kind, sources)]
 
 
-async def page(tx: Tx, after: str | None, filters: Sequence[str | None], limit: int) -> list[CatalogEntry]:
-    """Return entries by id. `filters` are kind, source, tag and parent."""
-    return [CatalogEntry.from_row(row) for row in await tx.fetch(PAGE, tx.tenant, after, *filters, limit)]
+async def page(tx: Tx, *, filters: EntryFilter, limit: int) -> list[CatalogEntry]:
+    """Return entries by id."""
+    f = filters
+    return await _entries(tx, PAGE, f.after, f.kind, f.source, f.tag, f.parent_id, limit)
 
 
-async def children(tx: Tx, parents: Sequence[str], limit: int) -> list[CatalogEntry]:
-    return [CatalogEntry.from_row(row) for row in await tx.fetch(CHILDREN, tx.tenant, list(parents), limit)]
+async def children(tx: Tx, *, parent_ids: Sequence[str], limit: int) -> list[CatalogEntry]:
+    return await _entries(tx, CHILDREN, list(parent_ids), limit)
 
 
 async def search(
     tx: Tx,
+    *,
     text: str,
     grams: Sequence[str],
     words: Sequence[str],
     kinds: Sequence[str] | None,
     sources: Sequence[str] | None,
-    least: float,
+    min_spelling: float,
     limit: int,
-) -> list[Any]:
-    return await tx.fetch(SEARCH, tx.tenant, text, list(grams), list(words), kinds, sources, least, limit)
+) -> list[SearchMatch]:
+    """Return the entries that match best, best first."""
+    parameters = (text, list(grams), list(words), kinds, sources, min_spelling, limit)
+    return [
+        SearchMatch(_entry(row), row["text_rank"], row["spelling"], row["words"], row["trigrams"])
+        for row in await tx.fetch(SEARCH, tx.tenant, *parameters)
+    ]
 
 
-async def relations(tx: Tx, sources: Sequence[str] | None, limit: int) -> list[CatalogEntry]:
-    return [CatalogEntry.from_row(row) for row in await tx.fetch(RELATIONS, tx.tenant, sources, limit)]
+async def relations(tx: Tx, *, sources: Sequence[str] | None, limit: int) -> list[CatalogEntry]:
+    return await _entries(tx, RELATIONS, sources, limit)
 
 
-async def tagged_columns(tx: Tx, source: str) -> list[CatalogEntry]:
-    return [CatalogEntry.from_row(row) for row in await tx.fetch(TAGGED_COLUMNS, tx.tenant, source)]
+async def tagged_columns(tx: Tx, *, source: str) -> list[CatalogEntry]:
+    return await _entries(tx, TAGGED_COLUMNS, source)
 
 
-async def save_entries(tx: Tx, entries: Sequence[CatalogEntry], found_by: str | None) -> None:
+async def save_entries(tx: Tx, *, entries: Sequence[CatalogEntry], found_by: str | None) -> None:
     """Store entries whole. Call `lock_catalog` before they are read."""
     rows = []
     for entry in entries:
@@ -251,19 +274,39 @@ async def save_entries(tx: Tx, entries: Sequence[CatalogEntry], found_by: str | 
         await tx.run(SAVE_ENTRIES, tx.tenant, orjson.dumps(rows).decode())
 
 
-async def lost_entries(tx: Tx, source: str, found_by: str | None) -> list[CatalogEntry]:
-    """Return what people wrote about that the profile did not find again."""
-    return [CatalogEntry.from_row(row) for row in await tx.fetch(LOST_ENTRIES, tx.tenant, source, found_by)]
+async def lost_entries(tx: Tx, *, source: str, found_by: str | None) -> list[CatalogEntry]:
+    """Return the entries with text of people that the profile did not find again."""
+    return await _entries(tx, LOST_ENTRIES, source, found_by)
 
 
-async def delete_lost(tx: Tx, source: str, found_by: str | None) -> None:
+async def delete_lost(tx: Tx, *, source: str, found_by: str | None) -> None:
     await tx.run(DELETE_LOST, tx.tenant, source, found_by)
 
 
-async def delete_entry(tx: Tx, id: str) -> None:
+async def delete_entry(tx: Tx, *, id: str) -> None:
     await tx.run(DELETE_ENTRY, tx.tenant, id)
 
 
-async def count_found(tx: Tx, source: str, found_by: str) -> dict[str, int]:
-    rows = await tx.fetch(COUNT_FOUND, tx.tenant, source, found_by)
-    return {row["kind"]: int(row["n"]) for row in rows}
+async def count_found(tx: Tx, *, source: str, found_by: str) -> dict[str, int]:
+    """Return the number of entries that a profile found, by kind."""
+    return {row["kind"]: row["n"] for row in await tx.fetch(COUNT_FOUND, tx.tenant, source, found_by)}
+
+
+async def _entries(tx: Tx, sql: str, *parameters: Any) -> list[CatalogEntry]:
+    return [_entry(row) for row in await tx.fetch(sql, tx.tenant, *parameters)]
+
+
+def _entry(row: Any) -> CatalogEntry:
+    found, written = Layer.loads(row["found"]), Layer.loads(row["written"])
+    return CatalogEntry(row["id"], row["kind"], found, written, row["created_at"], row["updated_at"])
+
+
+def _source(row: Any) -> Source:
+    columns = dict(row)
+    settings, profile = orjson.loads(columns.pop("settings")), columns.pop("profile")
+    limits = SourceLimits(**settings.pop("limits"))
+    options: dict[str, Any] = {
+        name: tuple(value) if isinstance(value, list) else value for name, value in settings.items()
+    }
+    counts = None if profile is None else orjson.loads(profile)
+    return Source(**columns, **options, limits=limits, profile=counts)

@@ -5,12 +5,12 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Annotated, Literal
 
-from plangate.events import JsonObject
+from plangate.spec.catalog_toolkit import EntryKind
 from pydantic import Field
 
 from app.base.responses import View, WholeList
-from app.catalog.entries import EntryKind
-from app.catalog.models import SourceKind
+from app.catalog.kinds import SourceKind
+from app.events import JsonObject
 
 
 class UrlView(View):
@@ -21,7 +21,7 @@ class UrlView(View):
 
 
 class SourceLimitsView(View):
-    """What a statement may use."""
+    """The limits of a statement."""
 
     timeout_ms: int
     """How long a statement may take, in milliseconds."""
@@ -46,7 +46,7 @@ class SourceOptionsView(View):
 
 
 class ProfileCounts(View):
-    """What the last complete profile found."""
+    """Counts of the last complete profile."""
 
     tables: int
     """How many tables."""
@@ -70,7 +70,7 @@ class ProfileState(View):
 
 
 class SourceView(View):
-    """A source, without its secret. `declared`: by the operator, so that no request changes it."""
+    """A source, without its secret. `declared`: configured by the operator; the API cannot change it."""
 
     name: str
     """The name of the source."""

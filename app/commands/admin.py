@@ -1,4 +1,4 @@
-"""What the operator does without the API."""
+"""Operator commands that do not use the API."""
 
 from __future__ import annotations
 
@@ -15,20 +15,19 @@ import asyncpg
 
 from app.api.database_startup import migrate_database, prepare_database
 from app.api.http import create_app
-from app.api.serving import check_master_key
 from app.artifacts.verify import export_heads, heads, problems, read_exported_heads
-from app.assembly import Services, assemble, find_site
+from app.assembly import Services, assemble
 from app.base import embedded_postgres
 from app.base.errors import Invalid, NotFound, Unauthenticated
-from app.base.ids import is_id
 from app.base.postgres.database import TENANT_ID
 from app.base.responses import to_wire
 from app.catalog.files import resolve_files, source_kind
 from app.catalog.models import SOURCE_NAME, Source
+from app.deployment import find_deployment
 from app.settings import Settings
-from app.tenancy import store as tenancy_store
+from app.tenancy.installation import check_master_key
 from app.tenancy.models import LOCAL_TENANT, Caller
-from app.tenancy.store import SET_TENANT
+from app.tenancy.service import set_tenant as replace_settings
 from app.tenancy.views import KeyView
 
 NO_TENANT = "There is no tenant {!r}; make it with `plangate tenants create`."
@@ -55,13 +54,12 @@ async def set_tenant(
     The login must own the schema, because the service's role cannot change a tenant. Raise NotFound if there
     is no such tenant.
     """
-    site = find_site(settings)
+    site = find_deployment(settings)
     try:
         await migrate_database(site, wait_s=0)
         connection = await asyncpg.connect(site.migrate_dsn)
         try:
-            new = [None if value is None else json.dumps(value) for value in (limits, floor)]
-            if not await connection.fetchval(SET_TENANT, tenant, *new):
+            if not await replace_settings(connection, tenant, limits=limits, floor=floor):
                 raise NotFound(NO_TENANT.format(tenant))
         finally:
             await connection.close()
@@ -71,7 +69,7 @@ async def set_tenant(
 
 @dataclass(frozen=True, slots=True)
 class VerificationReport:
-    """What is wrong, by tenant, and how many chains there are."""
+    """Problems by tenant, and the number of chains."""
 
     problems: list[tuple[str, str]]
     chains: int
@@ -87,10 +85,10 @@ async def verify(settings: Settings, export: Path | None, against: Path | None) 
     require_database(settings, " to verify")
     async with open_services(settings) as services:
         ends = await heads(services.db)
-        found = [p async for p in problems(services.db, services.chainer, expected)]
-    if export is not None and not found:
+        broken = [p async for p in problems(services.db, services.chainer, expected)]
+    if export is not None and not broken:
         await asyncio.to_thread(write_atomically, export, export_heads(ends))
-    return VerificationReport(found, sum(len(chains) for chains in ends.values()))
+    return VerificationReport(broken, sum(len(chains) for chains in ends.values()))
 
 
 def write_atomically(file: Path, data: bytes) -> None:
@@ -126,10 +124,10 @@ def require_database(settings: Settings, what_for: str = "") -> None:
 @contextlib.asynccontextmanager
 async def open_services(settings: Settings) -> AsyncIterator[Services]:
     """Yield the services of the configured database, its schema up to date, without running work."""
-    site = find_site(settings)
+    site = find_deployment(settings)
     try:
         await prepare_database(site, wait_s=0)
-        await check_master_key(site)
+        await check_master_key(site.migrate_dsn, site.master)
         services = assemble(settings, site)
         try:
             yield services
@@ -154,8 +152,8 @@ async def create_key(
         operator = Caller(tenant, "operator", frozenset({"admin"}), "cli")
         await _require_tenant(services, tenant)
         async with services.db.transaction(tenant) as tx:
-            shown, _ = await services.tenancy.create_key(tx, operator, principal, scopes, tools, None)
-        return shown
+            text, _ = await services.tenancy.create_key(tx, operator, principal, scopes, tools, None)
+        return text
 
 
 async def list_keys(settings: Settings, tenant: str, limit: int) -> list[dict[str, Any]]:
@@ -164,7 +162,8 @@ async def list_keys(settings: Settings, tenant: str, limit: int) -> list[dict[st
     async with open_services(settings) as services:
         await _require_tenant(services, tenant)
         async with services.db.transaction(tenant) as tx:
-            return [to_wire(KeyView, row) for row in await tenancy_store.keys(tx, None, limit)]
+            keys = await services.tenancy.list_keys(tx, before=None, limit=limit)
+        return [to_wire(KeyView, key) for key in keys]
 
 
 async def revoke_key(settings: Settings, tenant: str, key_id: str) -> None:
@@ -173,8 +172,7 @@ async def revoke_key(settings: Settings, tenant: str, key_id: str) -> None:
     async with open_services(settings) as services:
         await _require_tenant(services, tenant)
         async with services.db.transaction(tenant) as tx:
-            if not is_id("key_", key_id) or not await tenancy_store.revoke_key(tx, key_id):
-                raise NotFound(f"There is no key {key_id!r} of the tenant {tenant!r}.")
+            await services.tenancy.revoke_key(tx, key_id)
 
 
 async def add_source(settings: Settings, tenant: str, name: str, paths: list[str], immutable: bool) -> int:

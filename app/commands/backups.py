@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
 
-from app.assembly import find_site, open_blobs, prepare_blobs
 from app.backup import restore as restoring
 from app.backup import save as saving
 from app.backup.archive import Manifest
@@ -15,6 +14,7 @@ from app.backup.errors import BackupError
 from app.base import embedded_postgres
 from app.base.sealing import derive_key
 from app.commands.admin import require_database
+from app.deployment import find_deployment, open_blobs, prepare_blobs
 from app.settings import Settings
 
 
@@ -78,7 +78,7 @@ async def restore(settings: Settings, folder: Path) -> list[str]:
         )
     if settings.database_url is None:
         _check_embedded_key(settings, manifest)
-    site = await asyncio.to_thread(find_site, settings)
+    site = await asyncio.to_thread(find_deployment, settings)
     try:
         restoring.check_key(manifest, site.master)
         await asyncio.to_thread(prepare_blobs, site.blobs)

@@ -15,15 +15,16 @@ from plangate.cli.listing import drop_excess, format_minute, print_table
 from plangate.cli.main import CommandPlugin, build_cli, run_cli
 from plangate.cli.options import Json, Limit
 from plangate.cli.terminal_text import escape_text
-from pydantic import ValidationError
+from plangate.lazy_import import lazy_module
 
 from app.backup.errors import BackupError
 from app.base.embedded_postgres.faults import EmbeddedPostgresError
 from app.base.errors import Invalid, PlangateError
-from app.base.lazy_import import lazy_module
 from app.tenancy.models import DEFAULT_LIMITS, LOCAL_TENANT
 
 if TYPE_CHECKING:
+    import pydantic
+
     from app import settings as configuration
     from app.api import serving
     from app.base import embedded_postgres
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
     from app.commands import admin, backups
     from app.tenancy import floor
 else:  # the service takes seconds to load, and most commands only talk to one
+    pydantic = lazy_module("pydantic")
     configuration = lazy_module("app.settings")
     database = lazy_module("app.base.postgres.database")
     embedded_postgres = lazy_module("app.base.embedded_postgres")
@@ -48,9 +50,9 @@ sources = typer.Typer(no_args_is_help=True, help="Data sources of tenants that r
 commands.add_typer(sources, name="sources")
 
 
-def print_versions(wanted: bool) -> None:
+def print_versions(is_set: bool) -> None:
     """Print the versions of the service and of the Postgres that it brings along."""
-    if wanted:
+    if is_set:
         typer.echo(f"plangate {metadata.version('plangate-server')}")
         typer.echo(embedded_postgres.describe())
         raise typer.Exit
@@ -71,11 +73,11 @@ ApprovalFloor = Annotated[
 ]
 
 
-def settings(**given: object) -> configuration.Settings:
+def settings(**options: object) -> configuration.Settings:
     """Return the settings of the environment, overridden by the options that are given."""
-    found = configuration.Settings()
-    said = {k: v.expanduser() if isinstance(v, Path) else v for k, v in given.items() if v is not None}
-    return found.model_copy(update=said)
+    base = configuration.Settings()
+    values = {k: v.expanduser() if isinstance(v, Path) else v for k, v in options.items() if v is not None}
+    return base.model_copy(update=values)
 
 
 @commands.command()
@@ -118,13 +120,13 @@ def create_tenant(
     tenant: str, data_dir: DataDir = None, limits: TenantLimits = None, approval_floor: ApprovalFloor = None
 ) -> None:
     """Make a tenant."""
-    made = asyncio.run(
+    created = asyncio.run(
         admin.create_tenant(
             settings(data_dir=data_dir), tenant, parse_limits(limits), parse_floor(approval_floor)
         )
     )
     exists = "exists already. Nothing was changed; `plangate tenants set` changes it."
-    typer.echo(f"Tenant {tenant} {'made.' if made else exists}")
+    typer.echo(f"Tenant {tenant} {'made.' if created else exists}")
 
 
 @tenants.command("set")
@@ -192,12 +194,12 @@ def create_key(
 @keys.command("list")
 def list_keys(tenant: str, limit: Limit = 50, data_dir: DataDir = None, as_json: Json = False) -> None:
     """List the keys of a tenant, newest first; never their text."""
-    found = asyncio.run(admin.list_keys(settings(data_dir=data_dir), tenant, limit + 1))
-    shown = drop_excess(found, limit)
+    rows = asyncio.run(admin.list_keys(settings(data_dir=data_dir), tenant, limit + 1))
+    page = drop_excess(rows, limit)
     if as_json:
-        print_json(shown)
+        print_json(page)
     else:
-        print_table([key_row(key) for key in shown], [0, 40, 60, 0, 0], "key")
+        print_table([key_row(key) for key in page], [0, 40, 60, 0, 0], "key")
 
 
 def key_row(key: dict[str, Any]) -> list[str]:
@@ -232,17 +234,17 @@ def verify(
     data_dir: DataDir = None,
 ) -> None:
     """Look for records of artifacts that were changed, inserted or removed behind the service's back."""
-    found = asyncio.run(admin.verify(settings(data_dir=data_dir), export, against))
-    for tenant, problem in found.problems:
+    report = asyncio.run(admin.verify(settings(data_dir=data_dir), export, against))
+    for tenant, problem in report.problems:
         typer.echo(
             escape_text(f"{tenant}: {problem}")
         )  # ids that somebody wrote into the database may be anything
-    chains = f"{found.chains} chain{'' if found.chains == 1 else 's'}"
-    if found.problems:
+    chains = f"{report.chains} chain{'' if report.chains == 1 else 's'}"
+    if report.problems:
         more = "" if export is None else " Nothing was exported."
-        typer.echo(f"Problems: {len(found.problems)}, in {chains}.{more}")
+        typer.echo(f"Problems: {len(report.problems)}, in {chains}.{more}")
         raise typer.Exit(1)
-    if found.chains:
+    if report.chains:
         typer.echo(f"Verified {chains}: every record is as the service wrote it.")
     else:
         typer.echo("Nothing to verify: this database has no records of artifacts.")
@@ -267,8 +269,10 @@ def add_source(
 ) -> None:
     """Declare a source that reads these files; its kind is that of the files."""
     paths = [str(path.expanduser().absolute()) for path in (files, *(more or ()))]
-    made = asyncio.run(admin.add_source(settings(data_dir=data_dir), tenant, name, paths, immutable))
-    typer.echo(f"The source {name} of the tenant {tenant} reads {made} file{'' if made == 1 else 's'}.")
+    files_read = asyncio.run(admin.add_source(settings(data_dir=data_dir), tenant, name, paths, immutable))
+    typer.echo(
+        f"The source {name} of the tenant {tenant} reads {files_read} file{'' if files_read == 1 else 's'}."
+    )
 
 
 @sources.command("remove")
@@ -327,7 +331,7 @@ def describe_error(error: Exception) -> str | None:
     if isinstance(error, PlangateError | EmbeddedPostgresError | BackupError):
         details = [f"{item.pointer}: {item.message}" for item in getattr(error, "errors", ())]
         return "\n  ".join([str(error), *details])
-    if isinstance(error, ValidationError):
+    if isinstance(error, pydantic.ValidationError):
         details = [
             f"{'.'.join(map(setting_variable, e['loc']))}: {e['msg'].removeprefix('Value error, ')}"
             for e in error.errors(include_input=False)

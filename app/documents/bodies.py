@@ -1,13 +1,13 @@
-"""Documents as they are stored: bytes in, bytes out. Pure.
+"""Documents in their stored form: bytes in, bytes out. Pure.
 
-Everything in them came through the JSON gate, so that nothing in them is other than JSON.
+All values were parsed by the strict JSON parser when the service received them.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any
 
 import orjson
 from plangate.spec.variables import MISSING, Expression, parse
@@ -18,12 +18,10 @@ from app.documents.glimpses import glimpse_value
 from app.documents.models import NOTHING, SHARED, STATE
 from app.documents.writing import DocumentWrite, Method, Path, WriteRejected, apply_write, json_type
 
-MAX_DOCUMENT_BYTES: Final = 16 * 1024 * 1024
-
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """A write as the log has it."""
+    """A write in its stored form."""
 
     path: str
     method: Method
@@ -34,24 +32,29 @@ class Change:
 
 
 def apply_change(
-    body: bytes, kind: str, change: Change, schema: Mapping[str, Any] | None, schemas: SchemaChecker
+    body: bytes,
+    kind: str,
+    change: Change,
+    schema: Mapping[str, Any] | None,
+    schemas: SchemaChecker,
+    max_bytes: int,
 ) -> bytes:
-    """Return the document after a write. Raise WriteRejected."""
+    """Return the document after a write, at most `max_bytes` of JSON. Raise WriteRejected."""
     document = apply_write(load_value(body), change.write())
     if kind in SHARED and not isinstance(document, dict):
         name = "the state of a thread" if kind == STATE else "the memory of a runtime"
         raise WriteRejected(f"{name} is an object, and would be {json_type(document)}")
-    made = orjson.dumps(document)
-    if len(made) > MAX_DOCUMENT_BYTES:
+    changed = orjson.dumps(document)
+    if len(changed) > max_bytes:
         raise WriteRejected(
-            f"the document would have {len(made)} bytes of JSON, more than {MAX_DOCUMENT_BYTES}: write less, or keep a "
+            f"the document would have {len(changed)} bytes of JSON, more than {max_bytes}: write less, or keep a "
             "large value as a reference and write its handle"
         )
-    flaws = schemas.compile(schema).errors(document) if schema is not None else []
-    if flaws:
-        listed = "; ".join(f"{f.pointer or '/'}: {f.message}" for f in flaws)
+    errors = schemas.errors(schema, document) if schema is not None else []
+    if errors:
+        listed = "; ".join(f"{error.pointer or '/'}: {error.message}" for error in errors)
         raise WriteRejected(f"the state would not match the runtime's stateSchema: {listed}")
-    return made
+    return changed
 
 
 def apply_changes(body: bytes, changes: Iterable[Change]) -> bytes:
@@ -74,5 +77,5 @@ def glimpse_body(body: bytes) -> Any:
 
 def _path(text: str) -> Path:
     parsed = parse(text)
-    assert isinstance(parsed, Expression)  # it was written as one
+    assert isinstance(parsed, Expression)  # only the text of a path is stored
     return next(parsed.paths()).path

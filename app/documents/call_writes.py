@@ -1,128 +1,90 @@
-"""Writes over HTTP: those that the handler of a call makes itself, while the call goes on, and those of other programs."""
+"""Writes over HTTP: by the handler of a call while the call is in flight, and by other programs."""
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Awaitable, Callable
 
-from plangate.events import StateWriteEvent
 from plangate.spec.variables import Expression, InvalidVariable, VariablePath, parse
 
 from app.base.errors import FieldError, Invalid, NotFound
 from app.base.postgres.database import Database, Tx
 from app.documents import store
-from app.documents.models import Author, Document, DocumentId, WriteRow
+from app.documents.models import Author, Document, DocumentId, WriteRequest, WriteRow
 from app.documents.service import DocumentService, PreparedWrite
-from app.documents.writing import Method, WriteRejected
-from app.engine import lease_store as queue_store
-from app.engine.held_calls import check_call_held
-from app.journal import store as journal_store
+from app.documents.writing import WriteRejected
+from app.engine.service import lock_query
+from app.events import StateWriteEvent
 from app.journal.models import Scope, event
-
-
-@dataclass(frozen=True, slots=True)
-class CallWrite:
-    """What a handler writes to the state of the thread of its call, or to the memory."""
-
-    document: DocumentId
-    work_id: str
-    principal: str
-    target: VariablePath
-    method: Method
-    value: Any
+from app.journal.service import append_events, load_scope
+from app.tools.claim_check import require_claim
 
 
 def parse_target(text: str, kind: str) -> VariablePath:
-    """Return the place in the state, or in the memory, that a path names. Raise Invalid."""
+    """Return the place in the state or the memory that a path names. Raise Invalid."""
     try:
         parsed = parse(text)
     except InvalidVariable as error:
         raise _invalid_write(f"{error}", "/path") from error
-    references = list(parsed.paths()) if isinstance(parsed, Expression) else []
-    if len(references) != 1 or references[0].kind != kind or not references[0].path:
+    paths = list(parsed.paths()) if isinstance(parsed, Expression) else []
+    if len(paths) != 1 or paths[0].kind != kind or not paths[0].path:
         raise _invalid_write(f"the path must name one place in the {kind}, such as †{kind}.total", "/path")
-    return references[0]
+    return paths[0]
 
 
-async def runtime_for_write(tx: Tx, asked: CallWrite) -> str:
-    """Return the version of the runtime that the call is made in. Raise NotFound, or Invalid for work of another
-    thread."""
-    scope = await _scope(tx, asked)
-    runtime_id: str = await store.runtime_of_query(tx, scope.query_id)
-    return runtime_id
+async def runtime_of_call(tx: Tx, document: DocumentId, work_id: str) -> str:
+    """Return the id of the runtime of the call that writes. Raise NotFound, or Invalid for a call of another thread."""
+    scope = await _scope(tx, document, work_id)
+    return await store.runtime_of_query(tx, query_id=scope.query_id)
 
 
-async def prepare_large_write(
-    db: Database,
-    tenant: str,
-    documents: DocumentService,
-    document: DocumentId,
-    target: VariablePath,
-    method: Method,
-    value: Any,
-    schema: Mapping[str, Any] | None = None,
+async def prepare(
+    db: Database, tenant: str, documents: DocumentService, write: WriteRequest
 ) -> PreparedWrite | None:
     """Compute a write to a large document while no transaction is open; return None for any other write. Raise
     Invalid."""
 
-    async def read(look: Callable[[Tx], Awaitable[Document | None]]) -> Document | None:
+    async def read(load: Callable[[Tx], Awaitable[Document | None]]) -> Document | None:
         async with db.transaction(tenant) as tx:
-            return await look(tx)
+            return await load(tx)
 
     try:
-        return await documents.prepare_large(read, document, target, method, value, schema=schema)
+        return await documents.prepare_large(read, write)
     except WriteRejected as error:
         raise _invalid_write(str(error), "/value") from error
 
 
-async def write_from_outside(
+async def add(
     tx: Tx,
     documents: DocumentService,
-    document: DocumentId,
-    target: VariablePath,
-    method: Method,
-    value: Any,
+    write: WriteRequest,
+    prepared: PreparedWrite | None,
     principal: str,
-    made: PreparedWrite | None,
+    work_id: str | None,
 ) -> WriteRow:
-    """Add the write of a request that belongs to no call to the log. Raise Invalid."""
+    """Add a write to the log: for the handler of a call, with the event of the call's query, or for a program that belongs
+    to no call. Raise Invalid, or Forbidden or Conflict unless the principal holds the call."""
+    author, scope = Author(principal=principal), None
+    if work_id is not None:
+        scope = await _scope(tx, write.document, work_id)
+        await lock_query(tx, query_id=scope.query_id)  # before any document, as everywhere
+        await require_claim(tx, work_id, principal, rejection="Nothing was written")
+        part = await store.next_own_part(tx, work_id=work_id)
+        author = Author(work_id, scope.query_id, scope.agent, part)
     try:
-        return await documents.write(
-            tx, document, target, method, value, Author.outside(principal), made=made
-        )
+        row = await documents.write(tx, write, author, prepared)
     except WriteRejected as error:
         raise _invalid_write(str(error), "/value") from error
-
-
-async def write(
-    tx: Tx,
-    documents: DocumentService,
-    asked: CallWrite,
-    schema: Mapping[str, Any] | None,
-    made: PreparedWrite | None,
-) -> WriteRow:
-    """Add the write to the log, and emit the event to the call's query. Raise Invalid, or Forbidden or
-    Conflict if the writer does not hold the call, or nobody does."""
-    scope = await _scope(tx, asked)
-    await queue_store.lock(tx, scope.query_id)  # before any document, as everywhere
-    await check_call_held(tx, asked.work_id, asked.principal, undone="Nothing was written")
-    author = Author(asked.work_id, scope.query_id, scope.agent, await store.next_own_part(tx, asked.work_id))
-    try:
-        row = await documents.write(
-            tx, asked.document, asked.target, asked.method, asked.value, author, schema=schema, made=made
-        )
-    except WriteRejected as error:
-        raise _invalid_write(str(error), "/value") from error
-    await journal_store.append(tx, scope.query_id, [event(scope, StateWriteEvent, data=row.change())])
+    if scope is not None:
+        events = [event(scope, StateWriteEvent, data=row.change())]
+        await append_events(tx, query_id=scope.query_id, events=events)
     return row
 
 
-async def _scope(tx: Tx, asked: CallWrite) -> Scope:
-    scope = await journal_store.load_scope(tx, asked.work_id)
+async def _scope(tx: Tx, document: DocumentId, work_id: str) -> Scope:
+    scope = await load_scope(tx, work_id=work_id)
     if scope is None:
-        raise NotFound(f"There is no work record {asked.work_id!r} of a query.")
-    if asked.document.thread_id not in (None, scope.thread_id):
+        raise NotFound(f"There is no work record {work_id!r} of a query.")
+    if document.thread_id not in (None, scope.thread_id):
         raise invalid_work("workId is work of another thread")
     return scope
 

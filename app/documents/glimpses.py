@@ -1,4 +1,4 @@
-"""What is shown of a value in place of the value: short whatever its size, and made without reading all of it. Pure."""
+"""Glimpses of values in documents: short whatever the size of the value, which is not read completely. Pure."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ def glimpse_value(value: Any, *, depth: int = 2) -> Any:
     if isinstance(value, list):
         if depth == 0:
             return {"count": len(value)}
-        sample = [glimpse_value(held, depth=depth - 1) for held in value[:ITEMS]]
+        sample = [glimpse_value(item, depth=depth - 1) for item in value[:ITEMS]]
         return sample if len(value) <= ITEMS else {"count": len(value), "sample": sample}
     if isinstance(value, Mapping):
         if depth == 0:
             return {"keys": len(value)}
-        shown = {
-            truncate_text(key, KEY_CHARS): glimpse_value(held, depth=depth - 1)
-            for key, held in islice(value.items(), KEYS)
+        preview = {
+            truncate_text(key, KEY_CHARS): glimpse_value(item, depth=depth - 1)
+            for key, item in islice(value.items(), KEYS)
         }
-        return shown if len(value) <= KEYS else {**shown, MORE: f"{len(value) - KEYS} more"}
+        return preview if len(value) <= KEYS else {**preview, MORE: f"{len(value) - KEYS} more"}
     return value
 
 

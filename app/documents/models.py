@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
+
+from plangate.spec.variables import VariablePath
 
 from app.base.responses import to_wire
 from app.documents.views import WriteView
@@ -16,7 +19,7 @@ SHARED = (STATE, MEMORY)
 """Kinds of documents that outlive a query. Each is an object."""
 
 EMPTY = b"{}"
-NOTHING = b""  # of a data object that is there only once it is written to
+NOTHING = b""  # a data object before its first write
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,9 +41,20 @@ class DocumentId:
 
 
 @dataclass(frozen=True, slots=True)
+class DocumentLimits:
+    """A write stores the whole document beside it, as a checkpoint, after `checkpoint_writes` writes or
+    `checkpoint_bytes` of values without one. So rebuilding an earlier version reads at most that, or the size of the
+    document if that is more. `document_bytes` bounds the JSON of a document."""
+
+    document_bytes: int = 16 * 1024 * 1024
+    checkpoint_writes: int = 100
+    checkpoint_bytes: int = 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True)
 class Document:
-    """A document as it is, or was: `head` is the number of its last write, 0 before any; `base` what it began as. The
-    writes up to `forgotten` were deleted."""
+    """A document, current or of the past: `head` is the number of its last write, 0 before any; `base` its initial value.
+    The writes up to `forgotten` were deleted."""
 
     head: int
     body: bytes
@@ -49,25 +63,52 @@ class Document:
 
 
 @dataclass(frozen=True, slots=True)
-class Author:
-    """The call that writes, or, outside of any call, the principal of the request. `part` tells the writes of one call
-    apart; `failed`: what is written is its error."""
+class LockedDocument(Document):
+    """A document whose row is locked. `checkpoint` is the number of the last write with a checkpoint, `since_bytes` the
+    size of the values after it."""
 
-    work_id: str | None
-    query_id: str | None
-    agent: str | None
+    checkpoint: int = 0
+    since_bytes: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Checkpoint:
+    """The whole document after its write `n`."""
+
+    n: int
+    body: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class WriteRequest:
+    """A write to one place of a document. `base` is the initial value of the document, `schema` what it must match, `data`
+    the value as JSON, if the caller has it."""
+
+    document: DocumentId
+    target: VariablePath
+    method: Method
+    value: Any
+    base: bytes = EMPTY
+    schema: Mapping[str, Any] | None = None
+    data: bytes | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Author:
+    """The call that writes or, outside of any call, the principal of the request. `part` distinguishes the writes of one
+    call; `failed`: the value is the call's error."""
+
+    work_id: str | None = None
+    query_id: str | None = None
+    agent: str | None = None
     part: int = 0
     failed: bool = False
     principal: str | None = None
 
-    @classmethod
-    def outside(cls, principal: str) -> Author:
-        return cls(None, None, None, principal=principal)
-
 
 @dataclass(frozen=True, slots=True)
 class WriteRow:
-    """A write as it stands in the log."""
+    """A write in the log. `value` is None where it was not read."""
 
     kind: str
     n: int
@@ -82,7 +123,7 @@ class WriteRow:
     forked_from: str | None
     principal: str | None
     at: datetime
-    value: bytes | None  # where it was asked for
+    value: bytes | None
 
     def change(self) -> dict[str, Any]:
         """Return the data of the event `state-write`."""

@@ -1,8 +1,8 @@
-"""The verbs of documents: write, read, read as it was, fork."""
+"""Write documents, read them, current or of the past, and fork them."""
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -10,44 +10,48 @@ import orjson
 from plangate.spec.variables import VariablePath
 
 from app.base.errors import NotFound, TooLarge
-from app.base.ids import is_id
 from app.base.json.limits import LIMITS
-from app.base.json.offload import offload
+from app.base.json.offload import offload, weight
 from app.base.json.process_pool import JsonProcessPool
 from app.base.postgres.database import Database, Tx
 from app.base.schema.checker import SchemaChecker
 from app.documents import store
 from app.documents.bodies import Change, apply_change, apply_changes, glimpse_body
 from app.documents.glimpses import glimpse_value
-from app.documents.models import EMPTY, Author, Document, DocumentId, WriteRow
-from app.documents.writing import Method, WriteRejected
+from app.documents.models import (
+    EMPTY,
+    Author,
+    Document,
+    DocumentId,
+    DocumentLimits,
+    LockedDocument,
+    WriteRequest,
+    WriteRow,
+)
+from app.documents.writing import WriteRejected
+from app.workspace.service import require_thread
 
-CHECKPOINT_WRITES: Final = 100
-CHECKPOINT_BYTES: Final = 1024 * 1024
-"""A write keeps the whole document beside it after so many writes, or so many bytes of values, without: reading a
-document as it was costs that much at most, or the size of the document where that is more."""
-
-PURGED_AT_ONCE: Final = 100
+MAX_WRITES_PER_PURGE: Final = 100
 """Deleted writes that one transaction removes: each holds a value of at most 16 MiB, and some a whole document."""
 
 
 @dataclass(frozen=True, slots=True)
 class PreparedWrite:
-    """A document after a write, made before the transaction that writes it, from the document after its write `head`, when
-    the writes up to `forgotten` were deleted."""
+    """A document after a write, computed before the transaction that adds the write: from the document after its write
+    `head`, when the writes up to `forgotten` were deleted."""
 
     head: int
     forgotten: int
     body: bytes
 
-    def fits(self, row: Any) -> bool:
-        """Return whether the document is still the one that this was made from."""
-        return (self.head, self.forgotten) == (row["head"], row["forgotten"])
+    def applies_to(self, current: Document) -> bool:
+        """Return whether the document is still the one that this was computed from."""
+        return (self.head, self.forgotten) == (current.head, current.forgotten)
 
 
 @dataclass(frozen=True, slots=True)
 class PastDocument:
-    """A document before some writes, to be put together."""
+    """A document before some writes, from which a later version is rebuilt."""
 
     body: bytes
     changes: tuple[Change, ...]
@@ -58,89 +62,54 @@ class PastDocument:
 
 
 class DocumentService:
-    """Large documents are parsed and put together in processes of their own."""
+    """Large documents are parsed and rebuilt in other processes."""
 
-    def __init__(self, schemas: SchemaChecker, processes: JsonProcessPool) -> None:
+    def __init__(
+        self, schemas: SchemaChecker, processes: JsonProcessPool, limits: DocumentLimits | None = None
+    ) -> None:
         self._schemas = schemas
         self._processes = processes
+        self._limits = limits or DocumentLimits()
 
     # -- writing ---------------------------------------------------------------------------------------------
-
-    async def ahead(
-        self,
-        held: Document,
-        document: DocumentId,
-        target: VariablePath,
-        method: Method,
-        value: Any,
-        *,
-        schema: Mapping[str, Any] | None = None,
-        data: bytes | None = None,
-    ) -> PreparedWrite:
-        """Compute what a write makes of the stored document. If the document is large, call this while no transaction is
-        open. `data` is the value as JSON, if the caller has it. Raises WriteRefused."""
-        written = data if data is not None else await offload(orjson.dumps, value)
-        change = Change(str(target), method, written)
-        return PreparedWrite(
-            held.head, held.forgotten, await self._after(held.body, document.kind, change, schema)
-        )
 
     async def prepare_large(
         self,
         read: Callable[[Callable[[Tx], Awaitable[Document | None]]], Awaitable[Document | None]],
-        document: DocumentId,
-        target: VariablePath,
-        method: Method,
-        value: Any,
-        *,
-        base: bytes = EMPTY,
-        schema: Mapping[str, Any] | None = None,
-        data: bytes | None = None,
+        write: WriteRequest,
     ) -> PreparedWrite | None:
-        """Compute a write of a large value, or to a large document, while no transaction is open; return None for any
-        other write. `read` runs a function in a transaction of its own, `data` is the value as JSON, if the caller
-        has it. Raise WriteRejected."""
-        written = data if data is not None else await offload(orjson.dumps, value)
-        left = LIMITS.process_bytes - len(written)
+        """Compute the document after a write of a large value, or to a large document, while no transaction is open;
+        return None for any other write. `read` runs a function in a transaction of its own. Raise WriteRejected."""
+        change = await _change(write)
 
-        async def look(tx: Tx) -> Document | None:
-            if await store.size(tx, document) <= left:
+        async def load_large(tx: Tx) -> Document | None:
+            size = await store.size(tx, document=write.document)
+            if size + len(change.value) <= LIMITS.process_bytes:
                 return None
-            return await store.held_document(tx, document) or Document(0, base)
+            return await store.load(tx, document=write.document) or Document(0, write.base)
 
-        held = await read(look)
-        if held is None:
+        current = await read(load_large)
+        if current is None:
             return None
-        return await self.ahead(held, document, target, method, value, schema=schema, data=written)
+        body = await self._changed(current.body, write, change)
+        return PreparedWrite(current.head, current.forgotten, body)
 
     async def write(
-        self,
-        tx: Tx,
-        document: DocumentId,
-        target: VariablePath,
-        method: Method,
-        value: Any,
-        author: Author,
-        *,
-        base: bytes = EMPTY,
-        schema: Mapping[str, Any] | None = None,
-        made: PreparedWrite | None = None,
-        data: bytes | None = None,
+        self, tx: Tx, write: WriteRequest, author: Author, prepared: PreparedWrite | None = None
     ) -> WriteRow:
-        """Add a write to the log and apply it to the document. `base` is the initial value of the document,
-        `data` the value as JSON, if available. Raise WriteRejected if nothing was written."""
-        row = await store.lock(tx, document, base)
-        written = data if data is not None else await offload(orjson.dumps, value)
-        change = Change(str(target), method, written)
-        if made is not None and made.fits(row):
-            body = made.body
+        """Add a write to the log and apply it to the document. Raise WriteRejected if nothing was written."""
+        current = await store.lock(tx, document=write.document, base=write.base)
+        change = await _change(write)
+        if prepared is not None and prepared.applies_to(current):
+            body = prepared.body
         else:
-            body = await self._after(row["body"], document.kind, change, schema)
-        return await _add(tx, document, row, body, change, glimpse_value(value), author)
+            body = await self._changed(current.body, write, change)
+        return await self._add(tx, write.document, current, body, change, glimpse_value(write.value), author)
 
-    async def _after(self, body: bytes, kind: str, change: Change, schema: Mapping[str, Any] | None) -> bytes:
-        size = len(body) + len(change.value)
-        parts = (body, kind, change, schema, self._schemas)
+    async def _changed(self, body: bytes, write: WriteRequest, change: Change) -> bytes:
+        """Return the document after a change. Raise WriteRejected."""
+        size = max(len(body) + len(change.value), weight(write.schema))
+        parts = (body, write.document.kind, change, write.schema, self._schemas, self._limits.document_bytes)
         try:
             return await offload(apply_change, *parts, size=size, processes=self._processes)
         except TooLarge as error:
@@ -149,129 +118,113 @@ class DocumentService:
                 "write its handle"
             ) from error
 
-    async def glimpse(self, found: Document) -> Any:
+    async def glimpse(self, document: Document) -> Any:
         """Return the glimpse of a document. Raise TooManyRequests."""
-        size = len(found.body)
-        return await offload(glimpse_body, found.body, size=size, processes=self._processes, request=True)
+        body = document.body
+        return await offload(glimpse_body, body, size=len(body), processes=self._processes, request=True)
 
     async def begin_from(
-        self, tx: Tx, document: DocumentId, found: Document, glimpse: Any, forked_from: str
+        self, tx: Tx, document: DocumentId, origin: Document, glimpse: Any, forked_from: str
     ) -> WriteRow:
         """Write the first entry of a state that begins as a copy of another."""
-        row = await store.lock(tx, document, EMPTY)
-        change = Change(str(VariablePath(document.kind)), "set", found.body)
-        return await _add(tx, document, row, found.body, change, glimpse, None, forked_from)
+        current = await store.lock(tx, document=document, base=EMPTY)
+        change = Change(str(VariablePath(document.kind)), "set", origin.body)
+        return await self._add(tx, document, current, origin.body, change, glimpse, Author(), forked_from)
+
+    async def _add(
+        self,
+        tx: Tx,
+        document: DocumentId,
+        current: LockedDocument,
+        body: bytes,
+        change: Change,
+        glimpse: Any,
+        author: Author,
+        forked_from: str | None = None,
+    ) -> WriteRow:
+        n, since_bytes = current.head + 1, current.since_bytes + len(change.value)
+        is_checkpoint = n - current.checkpoint >= self._limits.checkpoint_writes or since_bytes >= max(
+            self._limits.checkpoint_bytes, len(body)
+        )
+        row = await store.add_write(
+            tx,
+            document=document,
+            n=n,
+            change=change,
+            glimpse=glimpse,
+            checkpoint=body if is_checkpoint else None,
+            author=author,
+            forked_from=forked_from,
+        )
+        checkpoint, since_bytes = (n, 0) if is_checkpoint else (current.checkpoint, since_bytes)
+        saved = LockedDocument(n, body, checkpoint=checkpoint, since_bytes=since_bytes)
+        await store.save(tx, document=document, saved=saved)
+        return row
 
     # -- reading ---------------------------------------------------------------------------------------------
 
     async def read(self, tx: Tx, document: DocumentId, at: int | None = None) -> Document:
         """Return the document, now or right after its write `at` (0: its initial value). Raise NotFound."""
-        found, past = await self._history(tx, document, at)
-        return found if past is None else Document(found.head, await self._fold(past), found.base)
+        return await self._rebuilt(*await self._history(tx, document, at))
 
-    async def state_of(self, db: Database, tenant: str, thread_id: str, at: int | None) -> Document:
-        """Return the state of a thread, now or right after its write `at`. Raise NotFound or TooManyRequests."""
-        return await self._read_for_request(
-            db, tenant, DocumentId.state(thread_id), at, lambda tx: thread_exists(tx, thread_id)
-        )
-
-    async def memory_of(self, db: Database, tenant: str, runtime_name: str, at: int | None) -> Document:
-        """Return the memory of a runtime's name, now or right after its write `at`. Raise NotFound or
-        TooManyRequests."""
-        return await self._read_for_request(db, tenant, DocumentId.memory(runtime_name), at)
-
-    async def _read_for_request(
-        self,
-        db: Database,
-        tenant: str,
-        document: DocumentId,
-        at: int | None,
-        check: Callable[[Tx], Awaitable[None]] | None = None,
+    async def read_for_request(
+        self, db: Database, tenant: str, document: DocumentId, at: int | None
     ) -> Document:
-        """Return a document. An older version is rebuilt while no transaction is open."""
+        """Return the state of a thread or a memory, now or right after its write `at`. Rebuild an earlier version while no
+        transaction is open. Raise NotFound or TooManyRequests."""
         async with db.transaction(tenant) as tx:
-            if check is not None:
-                await check(tx)
-            found, past = await self._history(tx, document, at)
-        return (
-            found if past is None else Document(found.head, await self._fold(past, request=True), found.base)
-        )
+            if document.thread_id is not None:
+                await require_thread(tx, document.thread_id)
+            history = await self._history(tx, document, at)
+        return await self._rebuilt(*history, request=True)
 
     async def _history(
         self, tx: Tx, document: DocumentId, at: int | None
     ) -> tuple[Document, PastDocument | None]:
-        held = await store.held_document(tx, document) or Document(0, EMPTY)
-        if at is None or at == held.head:
-            return held, None
-        if at > held.head:
-            raise NotFound(f"There is no write {at}: the last one is {held.head}.")
-        if 0 < at <= held.forgotten:
-            raise NotFound(f"Write {at} was deleted, with all writes up to {held.forgotten}.")
-        kept = await store.checkpoint(tx, document, at, held.forgotten)
-        n, body = (kept["n"], kept["body"]) if kept is not None else (held.forgotten, held.base)
-        if n == at:
-            return Document(at, body, held.base), None
-        rows = await store.between(tx, document, n, at)
-        changes = tuple(Change(r["path"], r["method"], r["value"]) for r in rows)
-        return Document(at, b"", held.base), PastDocument(body, changes)
+        """Return the document without its body, and what to rebuild it from; or the document and None."""
+        current = await store.load(tx, document=document) or Document(0, EMPTY)
+        if at is None or at == current.head:
+            return current, None
+        if at > current.head:
+            raise NotFound(f"There is no write {at}: the last one is {current.head}.")
+        deleted = current.forgotten
+        if 0 < at <= deleted:
+            raise NotFound(f"Write {at} was deleted, with all writes up to {deleted}.")
+        checkpoint = await store.last_checkpoint(tx, document=document, after=deleted, to=at)
+        n, body = (deleted, current.base) if checkpoint is None else (checkpoint.n, checkpoint.body)
+        changes = () if n == at else await store.changes(tx, document=document, after=n, to=at)
+        past = PastDocument(body, changes) if changes else None
+        return Document(at, b"" if changes else body, current.base), past
 
-    async def _fold(self, past: PastDocument, *, request: bool = False) -> bytes:
+    async def _rebuilt(
+        self, document: Document, past: PastDocument | None, *, request: bool = False
+    ) -> Document:
+        if past is None:
+            return document
         parts = (past.body, past.changes)
-        return await offload(
+        body = await offload(
             apply_changes, *parts, size=past.size, processes=self._processes, request=request
         )
+        return Document(document.head, body, document.base)
 
 
-async def _add(
-    tx: Tx,
-    document: DocumentId,
-    row: Any,
-    body: bytes,
-    change: Change,
-    glimpse: Any,
-    author: Author | None,
-    forked_from: str | None = None,
-) -> WriteRow:
-    n, since = row["head"] + 1, row["since_bytes"] + len(change.value)
-    keeps = n - row["checkpoint"] >= CHECKPOINT_WRITES or since >= max(CHECKPOINT_BYTES, len(body))
-    written = await store.add(
-        tx,
-        document,
-        n,
-        change.path,
-        change.method,
-        change.value,
-        orjson.dumps(glimpse),
-        body if keeps else None,
-        author.work_id if author else None,
-        author.part if author else 0,
-        author.failed if author else False,
-        author.query_id if author else None,
-        author.agent if author else None,
-        forked_from,
-        author.principal if author else None,
-    )
-    await store.save(tx, document, n, body, n if keeps else row["checkpoint"], 0 if keeps else since)
-    return written
+async def _change(write: WriteRequest) -> Change:
+    data = write.data if write.data is not None else await offload(orjson.dumps, write.value)
+    return Change(str(write.target), write.method, data)
 
 
-async def log(tx: Tx, document: DocumentId, before: int | None, limit: int) -> list[WriteRow]:
+async def list_writes(tx: Tx, document: DocumentId, before: int | None, limit: int) -> list[WriteRow]:
     """Return the writes to the state of a thread or to a memory, newest first. Raise NotFound."""
     if document.thread_id is not None:
-        await thread_exists(tx, document.thread_id)
-    return await store.log(tx, document, before, limit)
+        await require_thread(tx, document.thread_id)
+    return await store.log(tx, document=document, before=before, limit=limit)
 
 
 async def purge_forgotten(db: Database) -> int:
     """Remove writes of deleted memories. Return how many were removed."""
     total = 0
     while True:
-        removed = await store.purge(db, PURGED_AT_ONCE)
+        removed = await store.purge(db, limit=MAX_WRITES_PER_PURGE)
         total += removed
-        if removed < PURGED_AT_ONCE:
+        if removed < MAX_WRITES_PER_PURGE:
             return total
-
-
-async def thread_exists(tx: Tx, thread_id: str) -> None:
-    if not is_id("thr_", thread_id) or not await store.thread_exists(tx, thread_id):
-        raise NotFound(f"There is no thread {thread_id!r}.")

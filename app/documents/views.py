@@ -5,10 +5,10 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Annotated, Literal
 
-from plangate.events import JsonObject
 from pydantic import Field, JsonValue
 
 from app.base.responses import CursorPage, View
+from app.events import JsonObject
 
 
 class StateView(View):

@@ -1,8 +1,8 @@
-"""A write to a document, and the document as a fold over its writes. Pure: values in, values out, nothing shared is changed."""
+"""A write to a document, and the document as a fold over its writes. Pure: no input is changed."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, Literal
 
@@ -20,7 +20,7 @@ class WriteRejected(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class DocumentWrite:
-    """What is done to the value at a path."""
+    """An operation on the value at a path."""
 
     path: Path
     method: Method
@@ -35,30 +35,23 @@ def apply_write(document: Any, write: DocumentWrite) -> Any:
     return _at(document, write.path, 0, write)
 
 
-def fold_writes(base: Any, writes: Iterable[DocumentWrite]) -> Any:
-    """Return the document that a log of writes yields."""
-    for write in writes:
-        base = apply_write(base, write)
-    return base
-
-
-def _at(held: Any, path: Path, n: int, write: DocumentWrite) -> Any:
+def _at(current: Any, path: Path, n: int, write: DocumentWrite) -> Any:
     if n == len(path):
-        return _METHODS[write.method](held, write.value)
+        return _METHODS[write.method](current, write.value)
     segment = path[n]
-    if held is MISSING:
+    if current is MISSING:
         return {segment.key: _at(MISSING, path, n + 1, write)}
-    if isinstance(held, Mapping):
-        return {**held, segment.key: _at(held.get(segment.key, MISSING), path, n + 1, write)}
-    if not isinstance(held, list):
-        raise WriteRejected(f"{_place(path, n)} is {json_type(held)}, which has nothing below it")
+    if isinstance(current, Mapping):
+        return {**current, segment.key: _at(current.get(segment.key, MISSING), path, n + 1, write)}
+    if not isinstance(current, list):
+        raise WriteRejected(f"{_place(path, n)} is {json_type(current)}, which has nothing below it")
     index = segment.index
-    if index is None or index > len(held):
+    if index is None or index > len(current):
         raise WriteRejected(
-            f"{_place(path, n)} is {json_type(held)}: an index from 0 to {len(held)} can be written, not {segment}"
+            f"{_place(path, n)} is {json_type(current)}: an index from 0 to {len(current)} can be written, not {segment}"
         )
-    inner = _at(held[index] if index < len(held) else MISSING, path, n + 1, write)
-    return [*held[:index], inner, *held[index + 1 :]]
+    inner = _at(current[index] if index < len(current) else MISSING, path, n + 1, write)
+    return [*current[:index], inner, *current[index + 1 :]]
 
 
 def _place(path: Path, n: int) -> str:
@@ -81,40 +74,40 @@ def json_type(value: Any) -> str:
 
 
 def nesting_depth(value: Any) -> int:
-    """How deep containers stand inside one another: 0 for a scalar, 1 for []."""
+    """Return how deeply containers are nested: 0 for a scalar, 1 for []."""
     depth, level = 0, [value] if isinstance(value, dict | list) else []
     while level:
         depth += 1
         level = [
             inner
-            for held in level
-            for inner in (held.values() if isinstance(held, dict) else held)
+            for current in level
+            for inner in (current.values() if isinstance(current, dict) else current)
             if isinstance(inner, (dict, list))
         ]
     return depth
 
 
-# -- the methods: what is there (or MISSING) and what is written
+# -- the methods: functions of the current value (or MISSING) and the value to write
 
 
-def _set(_held: Any, value: Any) -> Any:
+def _set(_current: Any, value: Any) -> Any:
     return value
 
 
-def _objects(method: str, held: Any, value: Any) -> None:
+def _objects(method: str, current: Any, value: Any) -> None:
     if not isinstance(value, Mapping):
         raise WriteRejected(f"{method} takes an object, not {json_type(value)}")
-    if held is not MISSING and not isinstance(held, Mapping):
-        raise WriteRejected(f"{method} needs an object to write to, and there is {json_type(held)}")
+    if current is not MISSING and not isinstance(current, Mapping):
+        raise WriteRejected(f"{method} needs an object to write to, and there is {json_type(current)}")
 
 
-def _merge(held: Any, value: Any) -> Any:
-    _objects("merge", held, value)
-    return value if held is MISSING else _merge_objects(held, value)
+def _merge(current: Any, value: Any) -> Any:
+    _objects("merge", current, value)
+    return value if current is MISSING else _merge_objects(current, value)
 
 
-def _merge_objects(held: Mapping[str, Any], value: Mapping[str, Any]) -> dict[str, Any]:
-    out = dict(held)
+def _merge_objects(current: Mapping[str, Any], value: Mapping[str, Any]) -> dict[str, Any]:
+    out = dict(current)
     for key, inner in value.items():
         there = out.get(key)
         if isinstance(there, Mapping) and isinstance(inner, Mapping):
@@ -124,29 +117,29 @@ def _merge_objects(held: Mapping[str, Any], value: Mapping[str, Any]) -> dict[st
     return out
 
 
-def _assign(held: Any, value: Any) -> Any:
-    _objects("assign", held, value)
-    return value if held is MISSING else {**held, **value}
+def _assign(current: Any, value: Any) -> Any:
+    _objects("assign", current, value)
+    return value if current is MISSING else {**current, **value}
 
 
-def _push(held: Any, value: Any) -> Any:
-    if held is MISSING:
+def _push(current: Any, value: Any) -> Any:
+    if current is MISSING:
         return [value]
-    if not isinstance(held, list):
-        raise WriteRejected(f"push needs an array to append to, and there is {json_type(held)}")
-    return [*held, value]
+    if not isinstance(current, list):
+        raise WriteRejected(f"push needs an array to append to, and there is {json_type(current)}")
+    return [*current, value]
 
 
-def _concat(held: Any, value: Any) -> Any:
+def _concat(current: Any, value: Any) -> Any:
     if not isinstance(value, list | str):
         raise WriteRejected(f"concat takes an array or a string, not {json_type(value)}")
-    if held is MISSING:
+    if current is MISSING:
         return value
-    if isinstance(held, list) and isinstance(value, list):
-        return [*held, *value]
-    if isinstance(held, str) and isinstance(value, str):
-        return held + value
-    raise WriteRejected(f"concat cannot join {json_type(value)} to {json_type(held)}")
+    if isinstance(current, list) and isinstance(value, list):
+        return [*current, *value]
+    if isinstance(current, str) and isinstance(value, str):
+        return current + value
+    raise WriteRejected(f"concat cannot join {json_type(value)} to {json_type(current)}")
 
 
 _METHODS: Final[Mapping[Method, Callable[[Any, Any], Any]]] = {

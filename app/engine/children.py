@@ -31,14 +31,11 @@ from app.base.errors import Unavailable
 from app.base.ids import new_id
 from app.base.postgres.database import Database
 from app.engine import lease_store
-from app.engine.lease_store import Culprit
+from app.engine.models import Culprit
 
 log = structlog.get_logger(__name__)
 
 TICK_S: Final = 1.0
-WATCH_S: Final = 0.2
-SILENT_S: Final = 60.0
-READY_S: Final = 60.0
 STOP_S: Final = 5.0
 LAST_WORDS_S: Final = 1.0
 FATAL_DEATHS: Final = 3
@@ -49,10 +46,14 @@ HERE: Final = str(Path(__file__).resolve().parents[2])
 
 @dataclass(frozen=True, slots=True)
 class ChildLimits:
-    """`processes`: how many children run at once. `memory_bytes`: a child that holds more is ended."""
+    """`processes`: how many children run at once. `memory_bytes`: a child that holds more is ended, as is a child that
+    sends nothing for `silent_s` seconds, or `ready_s` after its start. `watch_interval_s`: between two such checks."""
 
     processes: int = 8
     memory_bytes: int = 1024 * 1024 * 1024
+    watch_interval_s: float = 0.2
+    silent_s: float = 60.0
+    ready_s: float = 60.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,12 +72,12 @@ class ChildProcess:
     process: Process
     writer: asyncio.StreamWriter
     running: set[str] = field(default_factory=set)
-    ran: set[str] = field(default_factory=set)  # every query that it was ever given
+    ran: set[str] = field(default_factory=set)  # every query that it was ever assigned
     share: int | None = None  # the smallest company that one of its queries may run in
-    sent: int = 0  # messages with claims
+    claims_sent: int = 0  # messages with claims
     ready: bool = False
     stopping: bool = False
-    said_goodbye: bool = False
+    has_stopped: bool = False
     silent_s: float = 0.0  # that this process watched: while it stands still itself, it hears nobody
 
     def send(self, message: Mapping[str, Any]) -> None:
@@ -161,25 +162,25 @@ class ChildProcesses:
             except Unavailable:
                 continue
             except Exception:
-                log.exception("children.look_failed")
+                log.exception("children.supervision_failed")
 
     async def _place_suspects(self) -> None:
         """Start children for the suspects that wait; where no more may run, add the suspects to those that do."""
-        for culprit in await lease_store.culprits(self._db, FATAL_DEATHS):
+        for culprit in await lease_store.culprits(self._db, fatal_deaths=FATAL_DEATHS):
             await self._set_aside(culprit)
         waiting = await lease_store.count_suspects(self._db)
         free_children = [c for c in self._children.values() if not c.running and not c.stopping]
-        idle = [c for c in free_children if c.ready]
-        for child in idle:
+        idle_children = [c for c in free_children if c.ready]
+        for child in idle_children:
             if child.ran or not waiting:  # what a query left behind would count against the next one
                 self._stop(child)
         if not waiting:
             return
-        idle = [c for c in idle if not c.stopping]
+        idle_children = [c for c in idle_children if not c.stopping]
         free_children = [c for c in free_children if not c.stopping]
         coming = self._starting + len(free_children)  # before anything is awaited: each child is in one state
         free = self._limits.processes - self.count
-        for child in idle:
+        for child in idle_children:
             await self._assign(child)
         if asyncio.get_running_loop().time() < self._next_start_s:
             return  # the last start failed
@@ -204,27 +205,36 @@ class ChildProcesses:
             if not limit:
                 return
             claims = await lease_store.claim(
-                self._db, child.id, int(limit), self._lease_s, suspects=True, company=len(child.ran)
+                self._db,
+                owner=child.id,
+                limit=int(limit),
+                lease_s=self._lease_s,
+                suspects=True,
+                company=len(child.ran),
             )
             if not claims:
                 return
             if child.id not in self._children:  # it ended meanwhile, and its end is on record
                 leases = [(c.tenant, c.query_id, c.epoch) for c in claims]
-                await lease_store.release(self._db, child.id, leases)
+                await lease_store.release(self._db, owner=child.id, leases=leases)
                 return
             child.running.update(c.query_id for c in claims)
             child.ran.update(child.running)
             shares = (child.share, *(c.share for c in claims))
             child.share = min((s for s in shares if s is not None), default=None)
-            child.sent += 1
+            child.claims_sent += 1
             child.send({"claims": [asdict(c) for c in claims]})
         log.warning("child.assigned", process_id=child.id, count=len(claims))
 
     async def _set_aside(self, culprit: Culprit) -> None:
-        """Have a query ended because it killed its processes for the third time."""
+        """Mark a query to be ended because at least three processes died while they worked on it."""
         async with self._db.transaction(culprit.tenant) as tx:
             await lease_store.mark_for_ending(
-                tx, culprit.query_id, culprit.epoch, "poisoned", _set_aside_message(culprit)
+                tx,
+                query_id=culprit.query_id,
+                epoch=culprit.epoch,
+                code="poisoned",
+                message=_set_aside_message(culprit),
             )
         log.warning("query.set_aside", query_id=culprit.query_id)
         self._db.metrics.queries_set_aside.inc()
@@ -287,7 +297,7 @@ class ChildProcesses:
             child = ChildProcess(new_id("prc_"), process, writer)
             await lease_store.register_process(
                 self._db,
-                child.id,
+                id=child.id,
                 parent_id=self._parent_id,
                 host=socket.gethostname()[:255],
                 pid=process.pid,
@@ -311,12 +321,14 @@ class ChildProcesses:
                 message = orjson.loads(line)
                 child.silent_s = 0.0
                 if "stopped" in message:
-                    child.said_goodbye = True
+                    child.has_stopped = True
                     return
                 first, child.ready = not child.ready, True
                 # A list that was made before the last claims arrived says nothing about them.
                 left = (
-                    child.running.difference(message["running"]) if message["taken"] == child.sent else set()
+                    child.running.difference(message["running"])
+                    if message["taken"] == child.claims_sent
+                    else set()
                 )
                 child.running -= left
                 if not child.running:
@@ -327,13 +339,13 @@ class ChildProcesses:
     async def _watch(self, child: ChildProcess) -> None:
         """End a child that holds too much memory, or that has been silent for a minute."""
         while True:
-            await asyncio.sleep(WATCH_S)
-            child.silent_s += WATCH_S
+            await asyncio.sleep(self._limits.watch_interval_s)
+            child.silent_s += self._limits.watch_interval_s
             if _memory_bytes(child.process.pid) > self._limits.memory_bytes:
                 log.warning("child.memory_exceeded", process_id=child.id)
                 child.kill()
                 return
-            if child.silent_s > (SILENT_S if child.ready else READY_S):
+            if child.silent_s > (self._limits.silent_s if child.ready else self._limits.ready_s):
                 log.warning("child.silent", process_id=child.id)
                 child.kill()
                 return
@@ -343,8 +355,9 @@ class ChildProcesses:
         child.send({"stop": True})
 
     async def _record_end(self, child: ChildProcess) -> None:
-        """Record how a child ended, through outages. It counts as a death unless it was asked to stop, or said goodbye."""
-        died = not (child.stopping or child.said_goodbye)
+        """Record how a child ended, through outages. A child that was not asked to stop, and did not report
+        its stop, has died."""
+        died = not (child.stopping or child.has_stopped)
         if died:
             log.warning("child.died", process_id=child.id, count=len(child.running))
             self._db.metrics.child_deaths.inc()
@@ -352,9 +365,9 @@ class ChildProcesses:
             try:
                 await lease_store.end_process(
                     self._db,
-                    child.id,
-                    "died" if died else "stopped",
-                    self._lease_s,
+                    id=child.id,
+                    reason="died" if died else "stopped",
+                    lease_s=self._lease_s,
                     queries=len(child.ran),
                 )
             except Unavailable:

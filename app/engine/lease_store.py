@@ -3,22 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any, Literal
 
 from app.base.postgres.database import Database, Tx
+from app.engine.models import Culprit, ProcessInfo, QueryClaim
+from app.journal.models import Lease
 
-CLAIM = "SELECT tenant_id, id, epoch, lost, share, load_failures FROM claim_queries($1, $2, $3, $4, $5)"
+CLAIM = "SELECT tenant_id AS tenant, id AS query_id, epoch, lost, share, load_failures FROM claim_queries($1, $2, $3, $4, $5)"
 RELEASE = "SELECT release_leases($1, $2, $3, $4)"
 REPORT = "SELECT id FROM report_process($1, $2, $3, $4, $5)"
 REGISTER = "SELECT register_process($1, $2, $3, $4, $5)"
 END_PROCESS = "SELECT end_process($1, $2, $3, $4) AS news"
 PRESUME_DEAD = "SELECT presume_dead($1) AS n"
+LIST_PROCESSES = "SELECT * FROM list_processes($1)"
 LOCKED = "SELECT id FROM locked_processes()"
-CULPRITS = "SELECT tenant_id, id, epoch, deaths, own_deaths FROM culprits($1)"
+CULPRITS = "SELECT tenant_id AS tenant, id AS query_id, epoch, deaths, own_deaths FROM culprits($1)"
 COUNT_SUSPECTS = "SELECT count_suspects() AS n"
 WAKE = "SELECT wake_query($1)"
 LOCK = "SELECT status FROM queries WHERE tenant_id = $1 AND id = $2 FOR NO KEY UPDATE"
+# For a transaction that holds rows which others lock after the query's: it must not wait.
+TRY_LOCK = f"{LOCK} SKIP LOCKED"
 # Fenced by the epoch, and free of a lease: nobody works on it any more, and it is claimed only to be ended.
 MARK_FOR_ENDING = """
 UPDATE queries SET lease_epoch = lease_epoch + 1, lease_owner = NULL, lease_expires_at = NULL, retry_at = NULL,
@@ -30,6 +34,16 @@ UPDATE queries SET load_failures = load_failures + 1, lease_owner = NULL, lease_
        retry_at = clock_timestamp() + make_interval(secs => $4::float8)
  WHERE tenant_id = $1 AND id = $2 AND lease_epoch = $3 AND status = 'running'
 """
+LOCK_LEASE = """
+SELECT 1 FROM queries WHERE tenant_id = $1 AND id = $2 AND lease_epoch = $3 AND status = 'running' FOR NO KEY UPDATE
+"""
+RENEW_LEASE = """
+UPDATE queries SET lease_expires_at = greatest(lease_expires_at, clock_timestamp() + make_interval(secs => $4::float8))
+ WHERE tenant_id = $1 AND id = $2 AND lease_epoch = $3 AND status = 'running' RETURNING 1
+"""
+PROGRESS = (
+    "UPDATE queries SET progress_epoch = lease_epoch WHERE tenant_id = $1 AND id = $2 AND lease_epoch = $3"
+)
 LOADED = "UPDATE queries SET load_failures = 0 WHERE tenant_id = $1 AND id = $2 AND lease_epoch = $3"
 
 EndReason = Literal["stopped", "died"]
@@ -37,62 +51,21 @@ HeldLease = tuple[str, str, int]
 """The tenant, the id and the epoch of a query that a process holds."""
 
 
-@dataclass(frozen=True, slots=True)
-class Claim:
-    """A query that this process may work on now, and what its lost leases say about it.
-
-    `lost`: the lease before this one ended without a word from its owner. `share`: how many queries at most a child process
-    may run together with it, itself included; None for any number.
-    """
-
-    tenant: str
-    query_id: str
-    epoch: int
-    lost: bool = False
-    share: int | None = None
-    load_failures: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class Culprit:
-    """A query that ended its processes, and that nobody works on now.
-
-    `deaths`: processes that died while they worked on it and on others, since its last progress. `own_deaths`: child
-    processes that died while they ran this query alone.
-    """
-
-    tenant: str
-    query_id: str
-    epoch: int
-    deaths: int
-    own_deaths: int
-
-
 async def claim(
-    db: Database, owner: str, limit: int, lease_s: float, *, suspects: bool = False, company: int = 0
-) -> list[Claim]:
+    db: Database, *, owner: str, limit: int, lease_s: float, suspects: bool = False, company: int = 0
+) -> list[QueryClaim]:
     """Claim up to `limit` queries for the process `owner`.
 
     With `suspects`, claim only queries that must run in a child process; it runs `company` queries already.
     """
     rows = await db.call(CLAIM, owner, limit, lease_s, suspects, company)
-    return [
-        Claim(
-            tenant=r["tenant_id"],
-            query_id=r["id"],
-            epoch=r["epoch"],
-            lost=r["lost"],
-            share=r["share"],
-            load_failures=r["load_failures"],
-        )
-        for r in rows
-    ]
+    return [QueryClaim(**row) for row in rows]
 
 
-async def culprits(db: Database, fatal_deaths: int) -> list[Culprit]:
+async def culprits(db: Database, *, fatal_deaths: int) -> list[Culprit]:
     """Return the queries for which this many processes died, the last of them while it ran nothing else."""
     rows = await db.call(CULPRITS, fatal_deaths)
-    return [Culprit(r["tenant_id"], r["id"], r["epoch"], r["deaths"], r["own_deaths"]) for r in rows]
+    return [Culprit(**row) for row in rows]
 
 
 async def count_suspects(db: Database) -> int:
@@ -101,31 +74,33 @@ async def count_suspects(db: Database) -> int:
     return int(row["n"])
 
 
-async def release(db: Database, owner: str, held: Sequence[HeldLease]) -> None:
+async def release(db: Database, *, owner: str, leases: Sequence[HeldLease]) -> None:
     """Give back leases of a process that stops."""
-    await db.call(RELEASE, owner, *_columns(held))
+    await db.call(RELEASE, owner, *_columns(leases))
 
 
 async def register_process(
-    db: Database, id: str, *, parent_id: str | None, host: str, pid: int, holds_lock: bool
+    db: Database, *, id: str, parent_id: str | None, host: str, pid: int, holds_lock: bool
 ) -> None:
     """Record that a process has started. Idempotent."""
     await db.call(REGISTER, id, parent_id, host, pid, holds_lock)
 
 
-async def report_process(db: Database, id: str, held: Sequence[HeldLease], lease_s: float | None) -> set[str]:
-    """Write a heartbeat and renew the leases `held`; return the ids of the queries that are still held.
+async def report_process(
+    db: Database, *, id: str, leases: Sequence[HeldLease], lease_s: float | None
+) -> set[str]:
+    """Write a heartbeat and renew `leases`; return the ids of the queries that are still held.
 
     Leases of this process that are not among them are released: the response to their claim was lost.
     """
-    return {r["id"] for r in await db.call(REPORT, id, *_columns(held), lease_s)}
+    return {r["id"] for r in await db.call(REPORT, id, *_columns(leases), lease_s)}
 
 
-def _columns(held: Sequence[HeldLease]) -> list[list[Any]]:
-    return [[lease[n] for lease in held] for n in range(3)]
+def _columns(leases: Sequence[HeldLease]) -> list[list[Any]]:
+    return [[lease[n] for lease in leases] for n in range(3)]
 
 
-async def end_process(db: Database, id: str, reason: EndReason, lease_s: float, *, queries: int = 0) -> bool:
+async def end_process(db: Database, *, id: str, reason: EndReason, lease_s: float, queries: int = 0) -> bool:
     """Record that a process has ended and free its leases. Return False if that was known before.
 
     `queries`: how many a child process ever ran, those that are over included.
@@ -134,10 +109,15 @@ async def end_process(db: Database, id: str, reason: EndReason, lease_s: float, 
     return bool(row["news"])
 
 
-async def presume_dead(db: Database, silent_s: float) -> int:
+async def presume_dead(db: Database, *, silent_s: float) -> int:
     """Mark processes as dead that sent no heartbeat for this long while the database was writable. Return their number."""
     (row,) = await db.call(PRESUME_DEAD, int(silent_s * 1000))
     return int(row["n"])
+
+
+async def list_processes(db: Database, *, limit: int) -> list[ProcessInfo]:
+    """Return processes that live or ended in the last hour, the newest first."""
+    return [ProcessInfo(**row) for row in await db.call(LIST_PROCESSES, limit)]
 
 
 async def locked_processes(db: Database) -> list[str]:
@@ -145,27 +125,47 @@ async def locked_processes(db: Database) -> list[str]:
     return [r["id"] for r in await db.call(LOCKED)]
 
 
-async def mark_for_ending(tx: Tx, query_id: str, epoch: int, code: str, message: str) -> None:
+async def mark_for_ending(tx: Tx, *, query_id: str, epoch: int, code: str, message: str) -> None:
     """Fence the query and have it ended as failed by a periodic task (app/engine/ending.py)."""
     await tx.run(MARK_FOR_ENDING, tx.tenant, query_id, epoch, code, message)
 
 
-async def postpone(tx: Tx, query_id: str, epoch: int, delay_s: float) -> None:
+async def lock_lease(tx: Tx, *, lease: Lease) -> bool:
+    """Lock the query's row under the epoch of the lease. Return False if the lease was lost: write nothing then."""
+    return await tx.value(LOCK_LEASE, lease.tenant, lease.query_id, lease.epoch) is not None
+
+
+async def renew_lease(tx: Tx, *, lease: Lease, lease_s: float) -> bool:
+    """Do the same as `lock_lease`, and make the lease last at least `lease_s` seconds from now on."""
+    return await tx.value(RENEW_LEASE, lease.tenant, lease.query_id, lease.epoch, lease_s) is not None
+
+
+async def record_progress(tx: Tx, *, lease: Lease) -> None:
+    """Record that the query made progress under this lease."""
+    await tx.run(PROGRESS, lease.tenant, lease.query_id, lease.epoch)
+
+
+async def postpone_query(tx: Tx, *, lease: Lease, delay_s: float) -> None:
     """Give back a query that could not be loaded, to be claimed again after `delay_s` seconds."""
-    await tx.run(POSTPONE, tx.tenant, query_id, epoch, delay_s)
+    await tx.run(POSTPONE, lease.tenant, lease.query_id, lease.epoch, delay_s)
 
 
-async def mark_loaded(tx: Tx, query_id: str, epoch: int) -> None:
+async def mark_loaded(tx: Tx, *, lease: Lease) -> None:
     """Reset the count of failed loads."""
-    await tx.run(LOADED, tx.tenant, query_id, epoch)
+    await tx.run(LOADED, lease.tenant, lease.query_id, lease.epoch)
 
 
-async def wake(tx: Tx, query_id: str) -> bool:
-    """Something the query may wait for happened in this transaction. False: the query is over."""
+async def wake_query(tx: Tx, *, query_id: str) -> bool:
+    """Wake a query: something that it may wait for happens in this transaction. Return False if it has ended."""
     return bool(await tx.value(WAKE, query_id))
 
 
-async def lock(tx: Tx, query_id: str) -> str | None:
+async def lock_query(tx: Tx, *, query_id: str) -> str | None:
     """Lock the query's row, before any plan or approval of it (the lock order), and return its status."""
     status: str | None = await tx.value(LOCK, tx.tenant, query_id)
     return status
+
+
+async def try_lock_query(tx: Tx, *, query_id: str) -> bool:
+    """Lock the query's row, out of the lock order. Return False, without waiting, if another transaction holds it."""
+    return await tx.value(TRY_LOCK, tx.tenant, query_id) is not None

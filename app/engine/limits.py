@@ -21,15 +21,15 @@ class QueryLimits:
     duration_ms: int | None = None
 
     @classmethod
-    def of(cls, spec: LimitsSpec | None, asked: Mapping[str, Any] | None) -> QueryLimits:
-        """Return the limits that the query asked for, else those of the runtime, else the defaults."""
-        given = {} if spec is None else spec.to_wire()
-        given = {**given, **(asked or {})}
+    def of(cls, spec: LimitsSpec | None, requested: Mapping[str, Any] | None) -> QueryLimits:
+        """Return the limits of the query's request, else those of the runtime, else the defaults."""
+        values = {} if spec is None else spec.to_wire()
+        values = {**values, **(requested or {})}
         return cls(
-            given.get("maxTurns") or DEFAULT_TURNS,
-            given.get("maxTokens"),
-            given.get("maxCostUsd"),
-            given.get("maxDurationMs"),
+            values.get("maxTurns") or DEFAULT_TURNS,
+            values.get("maxTokens"),
+            values.get("maxCostUsd"),
+            values.get("maxDurationMs"),
         )
 
     def out_of_turns(self, turns: int) -> str | None:

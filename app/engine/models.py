@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any
+from typing import Any, Literal
 
-from plangate.statuses import WorkKind, WorkStatus
+from plangate.statuses import QueryStatus, WorkKind, WorkStatus
 
 from app.base.ids import with_prefix
+from app.base.responses import to_wire
+from app.events import Usage as TokenCounts
 from app.journal.models import Work
 from app.llm.messages import Usage
 
@@ -37,8 +39,73 @@ class QueryRecord:
 
 
 @dataclass(frozen=True, slots=True)
-class WorkRow:
-    """A work record as it stands in the database."""
+class LockedQuery:
+    """What ending a query needs of its locked row."""
+
+    status: QueryStatus
+    reason: str | None
+    thread_id: str
+    agent: str
+
+
+@dataclass(frozen=True, slots=True)
+class DueEnding:
+    """Why a query that is fenced must be ended as failed."""
+
+    code: str
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class QueryTotals:
+    """What a query, or one run of an agent, has used. `cost_usd` is None if no price is known."""
+
+    usage: Usage
+    cost_usd: float | None
+    model_calls: int
+
+    def to_wire(self) -> dict[str, Any]:
+        return {
+            "usage": to_wire(TokenCounts, self.usage),
+            "costUsd": self.cost_usd,
+            "modelCalls": self.model_calls,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class QueryClaim:
+    """A query that this process may work on now, and what its lost leases say about it.
+
+    `lost`: the lease before this one ended without a word from its owner. `share`: how many queries at most a child process
+    may run together with it, itself included; None for any number.
+    """
+
+    tenant: str
+    query_id: str
+    epoch: int
+    lost: bool = False
+    share: int | None = None
+    load_failures: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Culprit:
+    """A query that ended its processes, and that nobody works on now.
+
+    `deaths`: processes that died while they worked on it and on others, since its last progress. `own_deaths`: child
+    processes that died while they ran this query alone.
+    """
+
+    tenant: str
+    query_id: str
+    epoch: int
+    deaths: int
+    own_deaths: int
+
+
+@dataclass(frozen=True, slots=True)
+class WorkEntry:
+    """A work record that was loaded from the database."""
 
     id: str
     parent_id: str | None
@@ -76,16 +143,16 @@ def usage_from_work(work: Work) -> Usage:
 class WorkTree:
     """The records of a query by their parents, oldest first."""
 
-    children: dict[str | None, list[WorkRow]] = field(default_factory=dict)
+    children: dict[str | None, list[WorkEntry]] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, rows: Sequence[WorkRow]) -> WorkTree:
+    def of(cls, rows: Sequence[WorkEntry]) -> WorkTree:
         tree = cls()
         for row in rows:
             tree.children.setdefault(row.parent_id, []).append(row)
         return tree
 
-    def below(self, parent_id: str, *kinds: str) -> list[WorkRow]:
+    def below(self, parent_id: str, *kinds: str) -> list[WorkEntry]:
         return [r for r in self.children.get(parent_id, ()) if not kinds or r.kind in kinds]
 
 
@@ -95,4 +162,21 @@ class PastRun:
 
     work_id: str
     query_id: str
+    started_at: datetime
     size: int
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessInfo:
+    """A process on record, and how many queries it runs. `silent_s`: seconds since its last heartbeat."""
+
+    id: str
+    parent_id: str | None
+    host: str
+    pid: int
+    started_at: datetime
+    heartbeat_at: datetime
+    silent_s: float
+    ended_at: datetime | None
+    end_reason: Literal["stopped", "died", "presumed_dead"] | None
+    running_queries: int

@@ -1,4 +1,5 @@
-"""Records of processes: start, heartbeat, end. Who died is decided here; what that says about queries, in claim_queries.
+"""Records of processes: start, heartbeat, end. This module decides which processes have died; the function claim_queries
+decides what that means for their queries.
 
 A process with the embedded database holds a file lock in the data directory, which the kernel drops when the process ends:
 a free lock is a death, and a held one never is. Any other process is presumed dead after a minute without a heartbeat in
@@ -33,16 +34,16 @@ class ProcessLocks:
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
-        self._held: dict[str, int] = {}
+        self._handles: dict[str, int] = {}
 
     def hold(self, process_id: str) -> None:
         """Lock the file of this process until it ends. Register the process only afterwards."""
-        if process_id in self._held:
+        if process_id in self._handles:
             return
         self._folder.mkdir(mode=0o700, exist_ok=True)
         handle = os.open(self._file(process_id), os.O_RDWR | os.O_CREAT, 0o600)
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        self._held[process_id] = handle
+        self._handles[process_id] = handle
 
     def is_free(self, process_id: str) -> bool:
         """Return whether no process holds this lock, which means that its process has ended. If so, remove the lock file."""
@@ -65,7 +66,7 @@ class ProcessLocks:
 
     def release(self, process_id: str) -> None:
         """Remove the lock of a process that has recorded its end."""
-        handle = self._held.pop(process_id, None)
+        handle = self._handles.pop(process_id, None)
         if handle is not None:
             self._file(process_id).unlink(missing_ok=True)
             os.close(handle)
@@ -98,7 +99,7 @@ class ProcessRecord:
         self._locks = locks
         self._silent_s = silent_s
         self.registered = is_child
-        """Return whether this process may own leases: what becomes of an owner must be on record."""
+        """Whether this process may own leases: only what happens to a registered process is on record."""
 
     async def register(self) -> None:
         """Record the start of this process, once. Raises Unavailable."""
@@ -108,7 +109,7 @@ class ProcessRecord:
             await asyncio.to_thread(self._locks.hold, self.id)
         await lease_store.register_process(
             self._db,
-            self.id,
+            id=self.id,
             parent_id=None,
             host=socket.gethostname()[:255],
             pid=os.getpid(),
@@ -116,17 +117,19 @@ class ProcessRecord:
         )
         self.registered = True
 
-    async def report(self, held: Sequence[tuple[str, str, int]], lease_s: float) -> set[str]:
-        """Write a heartbeat and renew the leases `held`; return the ids still held. Raises Unavailable."""
-        return await lease_store.report_process(self._db, self.id, held, lease_s)
+    async def report(self, leases: Sequence[tuple[str, str, int]], lease_s: float) -> set[str]:
+        """Write a heartbeat and renew `leases`; return the ids that this process still holds. Raise Unavailable."""
+        return await lease_store.report_process(self._db, id=self.id, leases=leases, lease_s=lease_s)
 
     async def find_deaths(self) -> int:
         """Record the deaths of other processes that can be known by now; return how many. Raises Unavailable."""
-        dead = await lease_store.presume_dead(self._db, self._silent_s)
+        dead = await lease_store.presume_dead(self._db, silent_s=self._silent_s)
         if self._locks is not None:
             for id in await lease_store.locked_processes(self._db):
                 if id != self.id and await asyncio.to_thread(self._locks.is_free, id):
-                    dead += await lease_store.end_process(self._db, id, "died", self._lease_s)
+                    dead += await lease_store.end_process(
+                        self._db, id=id, reason="died", lease_s=self._lease_s
+                    )
         if dead:
             log.warning("process.died", count=dead)
             self._db.metrics.process_deaths.inc(dead)
@@ -138,6 +141,6 @@ class ProcessRecord:
             return
         self.registered = False
         with suppress(Unavailable):
-            await lease_store.end_process(self._db, self.id, "stopped", self._lease_s)
+            await lease_store.end_process(self._db, id=self.id, reason="stopped", lease_s=self._lease_s)
         if self._locks is not None:
             self._locks.release(self.id)

@@ -1,8 +1,8 @@
-"""One query while a process works on it: its lease, its branches, and how it goes to sleep.
+"""The run of a query in a process: its lease, its branches, and how it parks.
 
-Branches are agents and tool calls that move in parallel. One that must wait (for an approval, for a client's
-result) says so; when no branch can move, the query parks: its row says `waiting`, unless its wake counter moved
-since it was last looked at, and everything in memory goes. A counter, not a notice: no wake-up falls between.
+Branches are agents and tool calls that run in parallel. A branch waits for an approval or for the result of a client,
+for example. When no branch can continue, the query parks: its row becomes `waiting` and nothing of it stays in memory.
+Parking fails if the wake counter has moved since the branches last checked, so no wake-up is lost.
 """
 
 from __future__ import annotations
@@ -14,17 +14,15 @@ from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Sequence
 from typing import Any, TypeVar
 
-import orjson
-from plangate.events import QueryStatusEvent
-
 from app.base.errors import Unavailable
 from app.base.postgres.database import Database, Tx
-from app.engine import store
+from app.engine import lease_store, store
 from app.engine.limits import QueryLimits
-from app.engine.models import QueryRecord, WorkTree, usage_from_work
+from app.engine.models import QueryRecord, QueryTotals, WorkTree, usage_from_work
 from app.engine.worker import ActiveQuery
-from app.journal import store as journal_store
+from app.events import QueryStatusEvent
 from app.journal.models import Delta, Entry, Lease, LeaseLost, QueryChange, Scope, event
+from app.journal.service import load_heads
 from app.journal.writer import JournalWriter, ParkRejected
 from app.llm.messages import Usage
 from app.llm.prices import together
@@ -32,21 +30,11 @@ from app.runtimes.models import Runtime
 
 T = TypeVar("T")
 
-# Why a query waits, where its branches wait for different things: what a person can do something about comes first.
+# If branches wait for different reasons, the query shows the first of these: a person can act on the first ones.
 REASONS = ("approval", "outcome_unknown", "limit_reached", "client_call", "agent_busy")
 MAX_DEPTH = 8
 MAX_PARALLEL = 8
-
-FENCE = """
-SELECT 1 FROM queries WHERE tenant_id = $1 AND id = $2 AND lease_epoch = $3 AND status = 'running' FOR NO KEY UPDATE
-"""
-RENEW = """
-UPDATE queries SET lease_expires_at = greatest(lease_expires_at, clock_timestamp() + make_interval(secs => $4::float8))
- WHERE tenant_id = $1 AND id = $2 AND lease_epoch = $3 AND status = 'running' RETURNING 1
-"""
-PROGRESS = (
-    "UPDATE queries SET progress_epoch = lease_epoch WHERE tenant_id = $1 AND id = $2 AND lease_epoch = $3"
-)
+TOOL_RESULT_MAX_BYTES = 64 * 1024
 
 
 async def retry_while_unavailable(once: Callable[[], Awaitable[T]]) -> T:
@@ -61,7 +49,7 @@ async def retry_while_unavailable(once: Callable[[], Awaitable[T]]) -> T:
 
 
 class Parked(Exception):
-    """Nothing of this query can move: unwind, keep nothing."""
+    """The query is parked: unwind, and keep nothing in memory."""
 
 
 class QueryFailed(Exception):
@@ -86,7 +74,7 @@ class QueryRun:
         tree: WorkTree,
         offered: Collection[str] = (),
     ) -> None:
-        """`offered` are the calls that were outside when the query last had a process, by their work ids."""
+        """`offered`: the work ids of calls that were in flight when the query last had a process."""
         self.db = db
         self.query = query
         self.runtime = runtime
@@ -96,34 +84,37 @@ class QueryRun:
         self._running = running
         self._wake = running.wake_seen = query.wake
         self._active = 1
-        self._look = 0  # moves whenever waiting branches should look again
-        # Waiting branches: the look they made, if it is for a look that they wait, and why.
-        self._resting: dict[object, tuple[int | None, str]] = {}
+        self._version = 0  # increases whenever waiting branches must check again
+        # Waiting branches: the version that they checked, or None if another branch resumes them; and why they wait.
+        self._waiting: dict[object, tuple[int | None, str]] = {}
         self._changed = asyncio.Event()
         self._stirred = asyncio.Event()
         self._watcher: asyncio.Task[None] | None = None
         self._ended: BaseException | None = None
         self._progress_recorded = False
         self._busy_agents: set[str] = set()
-        asked = [row for rows in tree.children.values() for row in rows if row.kind == "model_call"]
-        self._spent = {row.id: (row.parent_id, row.usage, row.cost_usd) for row in asked}
-        self._turns = sum(row.over for row in asked)  # one that is open counts when it is made again
+        calls = [row for rows in tree.children.values() for row in rows if row.kind == "model_call"]
+        self._spent = {row.id: (row.parent_id, row.usage, row.cost_usd) for row in calls}
+        self._turns = sum(row.over for row in calls)  # an open call counts when it is repeated
         self._began = time.monotonic()
         self._stopped_at: str | None = None  # the limit that a branch waits at
         self.limits = QueryLimits.of(runtime.spec.limits, query.request.get("limits"))
         limits = runtime.spec.limits
         self.max_depth = (limits and limits.max_depth) or MAX_DEPTH
-        self._most_outside = (limits and limits.max_parallel_tools) or MAX_PARALLEL
-        self.asking = asyncio.Semaphore(self._most_outside)  # held around a model call, never while waiting
+        self.tool_result_max_bytes = (limits and limits.tool_result_max_bytes) or TOOL_RESULT_MAX_BYTES
+        self._max_open_calls = (limits and limits.max_parallel_tools) or MAX_PARALLEL
+        self.model_slots = asyncio.Semaphore(
+            self._max_open_calls
+        )  # held around a model call, never while waiting
         open_work = {row.id for rows in tree.children.values() for row in rows if not row.over}
         self._offered = frozenset(open_work.intersection(offered))
-        self._outside = set(self._offered)  # calls that have a place
-        self._queue: deque[tuple[str, asyncio.Future[None]]] = deque()  # those that wait for one
+        self._open_calls = set(self._offered)  # calls that have a slot
+        self._waiting_calls: deque[tuple[str, asyncio.Future[None]]] = deque()  # calls that wait for a slot
 
     # -- writing ---------------------------------------------------------------------------------------------
 
     async def commit(self, entry: Entry) -> None:
-        """Durable when it returns. LeaseLost where another process has the query."""
+        """Add an entry to the journal; it is durable when this returns. Raise LeaseLost if another process has the query."""
         await self._journal.commit(self.lease, entry)
 
     async def post(self, delta: Delta) -> None:
@@ -135,14 +126,15 @@ class QueryRun:
         """Run `verb`, which is idempotent by its work id, in a transaction that holds the query's row under
         this process's epoch, and retry it through outages. With `renew_s`, the lease also lasts that
         many seconds from then on. Raise LeaseLost if another process has the query."""
-        fence, renewed = (FENCE, ()) if renew_s is None else (RENEW, (renew_s,))
 
         async def once() -> T:
             if self.lease.lost:
                 raise LeaseLost
             async with self.db.transaction(self.lease.tenant) as tx:
-                if not await tx.value(
-                    fence, self.lease.tenant, self.lease.query_id, self.lease.epoch, *renewed
+                if not await (
+                    lease_store.lock_lease(tx, lease=self.lease)
+                    if renew_s is None
+                    else lease_store.renew_lease(tx, lease=self.lease, lease_s=renew_s)
                 ):
                     self.lease.lost = True
                     raise LeaseLost
@@ -150,7 +142,7 @@ class QueryRun:
 
         return await retry_while_unavailable(once)
 
-    async def look(self, verb: Callable[[Tx], Awaitable[T]]) -> T:
+    async def read(self, verb: Callable[[Tx], Awaitable[T]]) -> T:
         """Read in a transaction, and retry through outages."""
 
         async def once() -> T:
@@ -167,14 +159,14 @@ class QueryRun:
             self._progress_recorded = True
 
         if not self._progress_recorded:
-            await tx.run(PROGRESS, self.lease.tenant, self.lease.query_id, self.lease.epoch)
+            await lease_store.record_progress(tx, lease=self.lease)
             tx.after_commit(known)
 
     def scope(self, work_id: str, parent_id: str | None, agent: str) -> Scope:
         return Scope(self.query.id, self.query.thread_id, work_id, parent_id, agent)
 
     def call_context(self, scope: Scope, tool_use_id: str) -> dict[str, Any]:
-        """Return what the receiver of a call is told about its origin. `tool_use_id` is the model's own id of the call."""
+        """Return what the receiver of a call learns about its origin. `tool_use_id` is the model's own id of the call."""
         return {
             "toolUseId": tool_use_id,
             "workId": scope.work_id,
@@ -188,7 +180,7 @@ class QueryRun:
     # -- spending --------------------------------------------------------------------------------------------
 
     def spend(self, entry: Entry) -> None:
-        """Remembers what the model calls of an entry used so far, by the agent's run they belong to."""
+        """Count what the model calls of an entry have used so far, by the agent's run that they belong to."""
         for work in entry.work:
             if work.kind == "model_call":
                 self._spent[work.id] = (work.parent_id, usage_from_work(work), work.cost_usd)
@@ -219,24 +211,25 @@ class QueryRun:
         """Return whether the query would have no time left after a pause of `pause_s`."""
         return self._out_of_time(pause_s) is not None
 
-    async def _wait_below_limit(self, reached: Callable[[], str | None]) -> None:
-        """At a limit the branch waits, without memory, until somebody raises it (`POST /queries/{id}/resume`)."""
+    async def _wait_below_limit(self, exceeded_limit: Callable[[], str | None]) -> None:
+        """Wait at a limit until somebody raises it (`POST /queries/{id}/resume`); the query may park meanwhile."""
 
         async def raised() -> bool | None:
             self.limits = QueryLimits.of(
-                self.runtime.spec.limits, (await self.look(self._load_request)).get("limits")
+                self.runtime.spec.limits, (await self.read(self._load_request)).get("limits")
             )
-            limit = reached()
+            limit = exceeded_limit()
             self._stopped_at = limit or self._stopped_at
             return None if limit else True
 
-        if reached():
+        if exceeded_limit():
             await self.wait(raised, reason="limit_reached")
 
     async def _load_request(self, tx: Tx) -> dict[str, Any]:
-        row = await store.request(tx, self.query.id)
-        asked: dict[str, Any] = orjson.loads(row["request"])
-        return asked
+        query = await store.load_query(tx, query_id=self.query.id)
+        if query is None:  # it was deleted
+            raise LeaseLost
+        return query.request
 
     def _limit_reached(self) -> str | None:
         return self.limits.out_of_turns(self._turns) or self._spent_up()
@@ -251,22 +244,11 @@ class QueryRun:
         worked_s = time.monotonic() - self._began + later_s
         return self.limits.out_of_time(self.query.worked_ms + worked_s * 1000)
 
-    def totals(self, agent_work_id: str | None = None) -> dict[str, Any]:
-        """`{usage, costUsd, modelCalls}` of the query, or of one agent's run. Without a known price there is no
-        cost, never zero."""
-        mine = [s for s in self._spent.values() if agent_work_id in (None, s[0])]
-        usage, costs = sum((s[1] for s in mine), Usage()), [s[2] for s in mine if s[2] is not None]
-        return {
-            "usage": {
-                "inputTokens": usage.input_tokens,
-                "outputTokens": usage.output_tokens,
-                "cacheReadTokens": usage.cache_read_tokens,
-                "cacheWriteTokens": usage.cache_write_tokens,
-                "reasoningTokens": usage.reasoning_tokens,
-            },
-            "costUsd": together(costs),
-            "modelCalls": len(mine),
-        }
+    def totals(self, agent_work_id: str | None = None) -> QueryTotals:
+        """Return what the query has used, or what one agent's run has."""
+        calls = [s for s in self._spent.values() if agent_work_id in (None, s[0])]
+        costs = [s[2] for s in calls if s[2] is not None]
+        return QueryTotals(sum((s[1] for s in calls), Usage()), together(costs), len(calls))
 
     # -- branches --------------------------------------------------------------------------------------------
 
@@ -281,7 +263,7 @@ class QueryRun:
             nonlocal left
             result = await work
             left -= 1
-            if left:  # the last one hands its place back to the caller
+            if left:  # the last branch continues as the caller
                 self._active -= 1
                 self._stirred.set()
             return result
@@ -301,25 +283,25 @@ class QueryRun:
         self._ensure_watcher()
         hold_until = time.monotonic() + hold_s
         while True:
-            look = self._look
-            found = await check()
-            if found is not None:
-                return found
-            if look != self._look:
+            version = self._version
+            result = await check()
+            if result is not None:
+                return result
+            if version != self._version:
                 continue
             left = hold_until - time.monotonic()
             if left > 0:
-                await self._wait_for_change(look, left)
+                await self._wait_for_change(version, left)
                 continue
             me = object()
-            self._resting[me] = (look, reason)
+            self._waiting[me] = (version, reason)
             self._active -= 1
             self._stirred.set()
             try:
-                await self._wait_for_change(look, None)
+                await self._wait_for_change(version, None)
             finally:
                 self._active += 1
-                del self._resting[me]
+                del self._waiting[me]
 
     @contextlib.asynccontextmanager
     async def one_at_a_time(self, agent: str) -> AsyncIterator[None]:
@@ -338,47 +320,50 @@ class QueryRun:
             yield
         finally:
             self._busy_agents.discard(agent)
-            self._look += 1
+            self._version += 1
             self._stirred.set()
 
     @contextlib.asynccontextmanager
-    async def outside(self, work_id: str) -> AsyncIterator[None]:
-        """One of the places for calls that are outside at the same time, in the order of asking. Who waits for one does
-        not keep the query awake. What was offered before a sleep or a crash is outside still."""
-        if work_id not in self._outside:
+    async def call_slot(self, work_id: str) -> AsyncIterator[None]:
+        """Hold one of the slots for calls that are in flight, in the order of requests.
+
+        A branch that waits for a slot does not keep the query in memory. Calls that were offered before the query parked,
+        or before a crash, have slots already.
+        """
+        if work_id not in self._open_calls:
             await self._acquire_slot(work_id)
         try:
             yield
         finally:
-            self._outside.discard(work_id)
+            self._open_calls.discard(work_id)
             self._release_slot()
 
     async def _acquire_slot(self, work_id: str) -> None:
-        if len(self._outside) < self._most_outside:
-            self._outside.add(work_id)
+        if len(self._open_calls) < self._max_open_calls:
+            self._open_calls.add(work_id)
             return
         turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._queue.append((work_id, turn))
-        await self.idle(turn, "client_call")
+        self._waiting_calls.append((work_id, turn))
+        await self.suspend(turn, "client_call")
 
     def _release_slot(self) -> None:
-        while self._queue and len(self._outside) < self._most_outside:
-            work_id, turn = self._queue.popleft()
+        while self._waiting_calls and len(self._open_calls) < self._max_open_calls:
+            work_id, turn = self._waiting_calls.popleft()
             if self.resume(turn):
-                self._outside.add(work_id)
+                self._open_calls.add(work_id)
 
-    async def idle(self, turn: asyncio.Future[None], reason: str) -> None:
+    async def suspend(self, turn: asyncio.Future[None], reason: str) -> None:
         """Wait until another branch resumes `turn`. A branch that waits here does not keep the query in
         memory."""
         self._ensure_watcher()
         if self._ended is None:
-            self._resting[turn] = (None, reason)
+            self._waiting[turn] = (None, reason)
             self._active -= 1
             self._stirred.set()
             try:
                 await turn
             finally:
-                if self._resting.pop(turn, None) is not None:
+                if self._waiting.pop(turn, None) is not None:
                     self._active += 1
         if self._ended is not None:
             raise self._ended
@@ -386,17 +371,17 @@ class QueryRun:
     def resume(self, turn: asyncio.Future[None]) -> bool:
         """Make the waiting branch count as moving from now on, so that the query cannot park in between.
         Return False if it no longer waits."""
-        if self._resting.pop(turn, None) is None:
+        if self._waiting.pop(turn, None) is None:
             return False
         self._active += 1
         if not turn.done():
             turn.set_result(None)
         return True
 
-    async def _wait_for_change(self, look: int, timeout_s: float | None) -> None:
+    async def _wait_for_change(self, version: int, timeout_s: float | None) -> None:
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(timeout_s):
-                while look == self._look and self._ended is None:
+                while version == self._version and self._ended is None:
                     await self._changed.wait()
         if self._ended is not None:
             raise self._ended
@@ -414,18 +399,18 @@ class QueryRun:
                 if self._running.wakes.is_set():
                     self._running.wakes.clear()
                     await self._read_wake()
-                looks = (look for look, _ in self._resting.values())
-                if self._active == 0 and all(look in (None, self._look) for look in looks):
+                versions = (version for version, _ in self._waiting.values())
+                if self._active == 0 and all(version in (None, self._version) for version in versions):
                     await self._park()
                 self._announce()
                 await self._wait_for_wake()
-        except Exception as error:  # noqa: BLE001 - whatever ended the watch ends the branches that rely on it
+        except Exception as error:  # noqa: BLE001 - any error that ends the watch ends the branches that rely on it
             self._ended = error
         finally:
             self._announce()
 
     async def _wait_for_wake(self) -> None:
-        """Until a wake-up from outside or a change inside."""
+        """Wait for a wake-up of the query, or for a change of its branches."""
         waits = [asyncio.ensure_future(e.wait()) for e in (self._running.wakes, self._stirred)]
         try:
             await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
@@ -438,29 +423,29 @@ class QueryRun:
         self._changed.set()
         self._changed = asyncio.Event()
         if self._ended is not None:
-            for turn in self._resting:
+            for turn in self._waiting:
                 if isinstance(turn, asyncio.Future) and not turn.done():
                     turn.set_result(None)
 
     async def _read_wake(self) -> None:
         """Read the wake counter, and only then let every waiting branch check: what changes later is
         noticed when parking."""
-        rows = await retry_while_unavailable(
-            lambda: journal_store.heads(self.db, [(self.query.tenant, self.query.id)])
+        heads = await retry_while_unavailable(
+            lambda: load_heads(self.db, queries=[(self.query.tenant, self.query.id)])
         )
-        if not rows or rows[0]["epoch"] != self.lease.epoch:
+        if not heads or heads[0].epoch != self.lease.epoch:
             self.lease.lost = True
             raise LeaseLost
-        self._wake = self._running.wake_seen = int(rows[0]["wake"])
-        self._look += 1
+        self._wake = self._running.wake_seen = heads[0].wake
+        self._version += 1
 
     async def _park(self) -> None:
-        reason = min((reason for _, reason in self._resting.values()), key=REASONS.index)
+        reason = min((reason for _, reason in self._waiting.values()), key=REASONS.index)
         scope = self.scope(self.query.root_work_id, None, self.query.agent)
         limit = {"limit": self._stopped_at} if reason == "limit_reached" else {}
-        told = event(scope, QueryStatusEvent, from_="running", to="waiting", reason=reason, **limit)
+        status_event = event(scope, QueryStatusEvent, from_="running", to="waiting", reason=reason, **limit)
         try:
-            await self.commit(Entry(items=[told], change=QueryChange("waiting", reason, self._wake)))
+            await self.commit(Entry(items=[status_event], change=QueryChange("waiting", reason, self._wake)))
             self._ended = Parked()
         except ParkRejected:
             await self._read_wake()

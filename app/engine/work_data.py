@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import orjson
-from plangate.events import Usage
 
 from app.base.ids import age_ms
 from app.base.responses import to_wire
+from app.events import Usage
 from app.journal.models import Work
 
 

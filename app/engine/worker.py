@@ -1,7 +1,7 @@
-"""The worker of a process: takes queries that should move, keeps their leases, lets go of what it lost.
+"""The worker of a process: claims queries, renews their leases, and stops runs whose lease was lost.
 
-The row of a query is its own job (docs/decisions/0001): there is no second truth that could disagree. A hint by
-NOTIFY makes it fast, a look every second makes it certain.
+The row of a query is its own job (docs/decisions/0001), so no queue can disagree with it. A NOTIFY wakes the worker at
+once, and a poll every second finds notifications that were lost.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import contextlib
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
+from typing import Final
 
 import structlog
 from structlog.contextvars import bind_contextvars
@@ -19,25 +20,35 @@ from app.base.errors import Unavailable
 from app.base.logs.processors import log_ids
 from app.base.postgres.database import Database
 from app.engine import lease_store
+from app.engine.models import QueryClaim, QueryRecord
 from app.engine.processes import ProcessRecord
-from app.journal import store as journal_store
-from app.journal.models import Lease
+from app.journal.models import Lease, QueryHead
+from app.journal.service import load_heads
 
 log = structlog.get_logger(__name__)
 
-LEASE_S = 10.0
-TICK_S = 1.0
-RENEW_SHARE = 0.3  # of the lease: so much of it has passed when it is renewed
-HEARTBEAT_S = 3.0  # at most, between two heartbeats
+RENEW_SHARE: Final = 0.3  # of the lease: it is renewed when this part of it has passed
+MAX_HEARTBEAT_INTERVAL_S: Final = 3.0
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerLimits:
+    """`slots`: queries that run at once. With none, a process accepts queries and leaves them to others. `tick_s`: seconds
+    between two looks for work, and between two runs of a periodic task."""
+
+    slots: int
+    lease_s: float = 10.0
+    tick_s: float = 1.0
 
 
 @dataclass(slots=True, eq=False)
 class ActiveQuery:
-    """A query that this process works on. `wakes` is set when something it may wait for has happened."""
+    """A query that this process works on. `wakes` is set when something it may wait for has happened. `record` is set if the
+    process accepted the query itself."""
 
     lease: Lease
     load_failures: int = 0
-    given: object = None
+    record: QueryRecord | None = None
     wakes: asyncio.Event = field(default_factory=asyncio.Event)
     wake_seen: int = -1
     task: asyncio.Task[None] | None = None
@@ -48,28 +59,25 @@ PeriodicTask = Callable[[], Awaitable[object]]
 
 
 async def for_each_due(due: Sequence[tuple[str, str]], do: Callable[[str, str], Awaitable[object]]) -> None:
-    """Call `do` for each (tenant, id) that `due` returned. An item that fails does not keep the rest from
-    being done."""
+    """Call `do` for each (tenant, id). An item that fails is logged, and the next ones follow."""
     for tenant, id in due:
         try:
             await do(tenant, id)
         except Unavailable:
             raise
         except Exception:
-            log.exception("worker.chore_item_failed", tenant=tenant, **log_ids(id))
+            log.exception("worker.periodic_item_failed", tenant=tenant, **log_ids(id))
 
 
 class Worker:
-    """`slots` queries at once. With no slots a process accepts queries and leaves them to others. A worker that does not
-    claim (in a child process) works on what it is given."""
+    """Works on the queries of a process. In a child process, with `claims` False, it works on what its parent claims."""
 
     def __init__(
         self,
         db: Database,
         process: ProcessRecord,
-        slots: int,
         advance: Advance,
-        lease_s: float = LEASE_S,
+        limits: WorkerLimits,
         *,
         claims: bool = True,
     ) -> None:
@@ -77,21 +85,22 @@ class Worker:
         self._process = process
         self.owner = process.id
         self._claims = claims
-        self.slots = slots
-        self.lease_s = lease_s
+        self.slots = limits.slots
+        self.lease_s = limits.lease_s
+        self._tick_s = limits.tick_s
         self._advance = advance
         self._running: dict[str, ActiveQuery] = {}
         self._hint = asyncio.Event()
         self._tasks: list[asyncio.Task[None]] = []
         self._reserved = 0
         self._draining = False
-        self._hears_taken_over: list[Callable[[str, str], None]] = []
-        self._full = False  # the last look for work found no free slot, or more work than slots
+        self._take_over_listeners: list[Callable[[str, str], None]] = []
+        self._full = False  # at the last claim there was no free slot, or more work than slots
 
     # -- what the API and the listener call ---------------------------------------------------------------
 
     def reserve(self) -> bool:
-        """Take a free slot for a query that is about to be accepted here; `begin` or `unreserve` follows."""
+        """Reserve a free slot for a query that is about to be accepted here; `begin` or `unreserve` follows."""
         if (
             self._draining
             or not self._process.registered
@@ -104,13 +113,13 @@ class Worker:
     def unreserve(self) -> None:
         self._reserved -= 1
 
-    def begin(self, tenant: str, query_id: str, epoch: int, given: object) -> None:
-        """Start a query that this process accepted and leased in one transaction. `given` is what the
-        runner would otherwise have to read."""
+    def begin(self, epoch: int, record: QueryRecord) -> None:
+        """Start a query that this process accepted and leased in one transaction. With `record`, the runner
+        need not read it."""
         self._reserved -= 1
-        self._start(lease_store.Claim(tenant, query_id, epoch), given)
+        self._start(QueryClaim(record.tenant, record.id, epoch), record)
 
-    def take(self, claims: Sequence[lease_store.Claim]) -> None:
+    def take(self, claims: Sequence[QueryClaim]) -> None:
         """Start queries that were claimed for this process by its parent."""
         for claim in claims:
             self._start(claim)
@@ -148,16 +157,16 @@ class Worker:
 
     # -- life ------------------------------------------------------------------------------------------------
 
-    async def start(self, chores: Sequence[PeriodicTask] = ()) -> None:
-        """Begins to take queries, and to do the chores every second; a process without slots does neither."""
+    async def start(self, periodic_tasks: Sequence[PeriodicTask] = ()) -> None:
+        """Start to claim queries and to run the periodic tasks. A process without slots does neither."""
         with contextlib.suppress(Unavailable):  # then it is registered as soon as that is possible
             await self._process.register()
         self._tasks = [asyncio.create_task(self._keep_leases(), name="worker-leases")]
         if self.slots and self._claims:
             self._tasks.append(asyncio.create_task(self._claim_loop(), name="worker-claims"))
             self._tasks.extend(
-                asyncio.create_task(self._run_periodic_task(c), name="worker-chore")
-                for c in (self._process.find_deaths, *chores)
+                asyncio.create_task(self._run_periodic_task(c), name="worker-periodic")
+                for c in (self._process.find_deaths, *periodic_tasks)
             )
 
     def stop_starting(self) -> None:
@@ -165,7 +174,7 @@ class Worker:
         self._draining = True
 
     async def drain(self, grace_s: float = 3.0) -> None:
-        """Take no more queries, let running ones continue for `grace_s` seconds, and hand the rest back."""
+        """Claim no more queries, let running ones continue for `grace_s` seconds, and release the rest."""
         self._draining = True
         for task in self._tasks[1:]:
             task.cancel()
@@ -180,16 +189,15 @@ class Worker:
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
-        held = [r.lease for r in left if not r.lease.lost]
-        if held:
+        leases = [(r.lease.tenant, r.lease.query_id, r.lease.epoch) for r in left if not r.lease.lost]
+        if leases:
             with contextlib.suppress(Unavailable):
-                leases = [(x.tenant, x.query_id, x.epoch) for x in held]
-                await lease_store.release(self._db, self.owner, leases)
+                await lease_store.release(self._db, owner=self.owner, leases=leases)
         await self._process.end()
 
-    def _start(self, claim: lease_store.Claim, given: object = None) -> None:
+    def _start(self, claim: QueryClaim, record: QueryRecord | None = None) -> None:
         lease = Lease(claim.tenant, claim.query_id, claim.epoch)
-        running = ActiveQuery(lease, load_failures=claim.load_failures, given=given)
+        running = ActiveQuery(lease, load_failures=claim.load_failures, record=record)
         old = self._running.get(claim.query_id)
         if old is not None:
             self._lose(old)
@@ -205,36 +213,36 @@ class Worker:
                 del self._running[running.lease.query_id]
             if (
                 self._full or running.wakes.is_set()
-            ):  # something waited for a slot, or woke this query as it parked
+            ):  # a query waits for a slot, or this query was woken as it parked
                 self._hint.set()
 
     async def _claim_loop(self) -> None:
         await self._retry_until_done(self._process.register)
         await self._retry_until_done(
             self._process.find_deaths
-        )  # what dead predecessors worked on is free at once
+        )  # queries of dead predecessors can be claimed at once
         self._hint.set()
         claimed_at = 0.0
         while not self._draining:
             with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(TICK_S):
+                async with asyncio.timeout(self._tick_s):
                     await self._hint.wait()
             self._hint.clear()
             if self._draining:
                 return
             free = max(0, self.slots - len(self._running) - self._reserved)
             self._full = not free
-            if self._full and time.monotonic() - claimed_at < TICK_S:
+            if self._full and time.monotonic() - claimed_at < self._tick_s:
                 continue
             claimed_at = time.monotonic()  # a full worker claims nothing, but it moves expired leases
             try:
-                claims = await lease_store.claim(self._db, self.owner, free, self.lease_s)
+                claims = await lease_store.claim(self._db, owner=self.owner, limit=free, lease_s=self.lease_s)
             except Unavailable:
-                await asyncio.sleep(TICK_S)
+                await asyncio.sleep(self._tick_s)
                 continue
             except Exception:
                 log.exception("worker.claim_failed")
-                await asyncio.sleep(TICK_S)
+                await asyncio.sleep(self._tick_s)
                 continue
             self.take(claims)
             if claims and len(claims) == free:
@@ -246,78 +254,78 @@ class Worker:
             try:
                 await once()
             except Unavailable:
-                await asyncio.sleep(TICK_S)
+                await asyncio.sleep(self._tick_s)
             except Exception:
                 log.exception("worker.start_failed")
-                await asyncio.sleep(TICK_S)
+                await asyncio.sleep(self._tick_s)
             else:
                 return
 
     async def _keep_leases(self) -> None:
         """Write heartbeats and renew leases. Once a second, look for running queries that were woken or lost without a
         notification."""
-        every_s = min(RENEW_SHARE * self.lease_s, HEARTBEAT_S)
+        every_s = min(RENEW_SHARE * self.lease_s, MAX_HEARTBEAT_INTERVAL_S)
         reported = 0.0
         while True:
-            await asyncio.sleep(TICK_S)
+            await asyncio.sleep(self._tick_s)
             running = list(self._running.values())
-            asked = time.monotonic()
+            now = time.monotonic()
             try:
-                if asked - reported >= every_s:
+                if now - reported >= every_s:
                     await self._process.register()  # if that was not possible before
                     await self._report(running)
-                    reported = asked
+                    reported = now
                 if not running:
                     continue
-                heads = await journal_store.heads(
-                    self._db, [(r.lease.tenant, r.lease.query_id) for r in running]
+                heads = await load_heads(
+                    self._db, queries=[(r.lease.tenant, r.lease.query_id) for r in running]
                 )
             except Unavailable:
                 continue
             except Exception:
                 log.exception("worker.keep_failed")
                 continue
-            known = {h["id"]: h for h in heads}
+            known = {h.query_id: h for h in heads}
             for one in running:
                 self._compare(one, known.get(one.lease.query_id))
 
     async def _report(self, running: Sequence[ActiveQuery]) -> None:
-        held = [(r.lease.tenant, r.lease.query_id, r.lease.epoch) for r in running if not r.lease.lost]
-        await self._process.report(held, self.lease_s)
+        leases = [(r.lease.tenant, r.lease.query_id, r.lease.epoch) for r in running if not r.lease.lost]
+        await self._process.report(leases, self.lease_s)
 
-    def _compare(self, running: ActiveQuery, head: dict[str, object] | None) -> None:
+    def _compare(self, running: ActiveQuery, head: QueryHead | None) -> None:
         if self._running.get(running.lease.query_id) is not running:
             return
-        if head is None or head["epoch"] != running.lease.epoch:
+        if head is None or head.epoch != running.lease.epoch:
             log.warning("query.lease_lost", query_id=running.lease.query_id)
             self._db.metrics.leases_lost.inc()
             self._lose(running)
-        elif head["wake"] != running.wake_seen:
+        elif head.wake != running.wake_seen:
             running.wakes.set()
 
-    def _notify_taken_over(self, claim: lease_store.Claim) -> None:
+    def _notify_taken_over(self, claim: QueryClaim) -> None:
         log.warning("query.taken_over", query_id=claim.query_id)
         self._db.metrics.leases_expired.inc()
-        for hears in self._hears_taken_over:
-            hears(claim.tenant, claim.query_id)
+        for listener in self._take_over_listeners:
+            listener(claim.tenant, claim.query_id)
 
-    def on_taken_over(self, hears: Callable[[str, str], None]) -> None:
-        """From now on told of the tenant and id of every query that another process had left without a word."""
-        self._hears_taken_over.append(hears)
+    def on_taken_over(self, listener: Callable[[str, str], None]) -> None:
+        """Register a callback for the tenant and id of each query that is taken over from a crashed process."""
+        self._take_over_listeners.append(listener)
 
     def _lose(self, running: ActiveQuery) -> None:
         running.lease.lost = True
         if running.task is not None:
             running.task.cancel()
 
-    async def _run_periodic_task(self, chore: PeriodicTask) -> None:
+    async def _run_periodic_task(self, task: PeriodicTask) -> None:
         """Run a periodic task every few ticks for the life of the process. Tasks of several processes do
         not collide."""
         while True:
-            await asyncio.sleep(TICK_S)
+            await asyncio.sleep(self._tick_s)
             try:
-                await chore()
+                await task()
             except Unavailable:
                 continue
             except Exception:
-                log.exception("worker.chore_failed")
+                log.exception("worker.periodic_task_failed")

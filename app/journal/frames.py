@@ -7,14 +7,13 @@ import contextlib
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from typing import Final
 
+from app.journal.limits import StreamLimits
 from app.journal.models import JournalEvent, LargeEvent
 from app.journal.shared_bodies import SharedBodies
 
 RETRY_FRAME: Final = b"retry: 1000\n\n"
 HEARTBEAT_FRAME: Final = b": heartbeat\n\n"
-HEARTBEAT_INTERVAL_S: Final = 15.0  # proxies close connections that are silent for about a minute
 MIN_CHUNK_BYTES: Final = 16 * 1024  # frames that are sent at once
-KEY_CHECK_INTERVAL_S: Final = 2.0  # keys are cached for two seconds, so revoked ones stop within five
 
 Batch = Sequence[tuple[str, str, JournalEvent]]
 """Events, each with its cursor and its query's id."""
@@ -37,6 +36,7 @@ async def encode_frames(
     tenant: str,
     batches: AsyncGenerator[Batch, None],
     is_allowed: Callable[[], Awaitable[bool]],
+    limits: StreamLimits,
     head: bytes = RETRY_FRAME,
 ) -> AsyncGenerator[bytes, None]:
     """Yield the frames of these batches in chunks, and a heartbeat while they are empty.
@@ -45,7 +45,7 @@ async def encode_frames(
     """
     clock = asyncio.get_running_loop().time
     sent_at = clock()
-    check_at = sent_at + KEY_CHECK_INTERVAL_S
+    check_at = sent_at + limits.key_check_interval_s
     async with contextlib.aclosing(batches):
         async for batch in batches:
             async with contextlib.aclosing(_chunks(bodies, tenant, batch)) as chunks:
@@ -53,8 +53,8 @@ async def encode_frames(
                     if clock() >= check_at:
                         if not await is_allowed():
                             return
-                        check_at = clock() + KEY_CHECK_INTERVAL_S
-                    if chunk or clock() - sent_at >= HEARTBEAT_INTERVAL_S:
+                        check_at = clock() + limits.key_check_interval_s
+                    if chunk or clock() - sent_at >= limits.heartbeat_interval_s:
                         yield head + (chunk or HEARTBEAT_FRAME)
                         head = b""
                         sent_at = clock()

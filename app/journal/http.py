@@ -11,7 +11,7 @@ from starlette.types import Receive, Scope, Send
 
 from app.journal.open_streams import OpenStream
 from app.journal.streams import Streams
-from app.tenancy.http import credential_of, door_of
+from app.tenancy.http import api_context, credential_of
 from app.tenancy.models import Caller
 
 SHUTDOWN_GRACE_S = (
@@ -52,7 +52,7 @@ async def claim_stream(request: Request, caller: Caller) -> AsyncIterator[OpenSt
 
     An error in the block releases it; otherwise the stream does when it ends.
     """
-    tenant = await door_of(request).tenancy.get_tenant(caller.tenant)
+    tenant = await api_context(request).tenancy.get_tenant(caller.tenant)
     place = get_streams(request).open_streams.claim(caller, tenant.limits)
     try:
         yield place
@@ -65,7 +65,7 @@ def key_check(request: Request) -> Callable[[], Awaitable[bool]]:
     """Return a check whether this request's key or session is still valid, which an open stream calls every few
     seconds."""
     credential = credential_of(request)
-    tenancy = door_of(request).tenancy
+    tenancy = api_context(request).tenancy
 
     async def check() -> bool:
         return await tenancy.is_valid(credential)

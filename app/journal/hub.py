@@ -84,27 +84,27 @@ class Hub:
     @contextlib.contextmanager
     def watch(self, query: QueryKey) -> Iterator[tuple[QueryFeed, Watcher]]:
         """Subscribe to a query while the block runs. Subscribe before the first read."""
-        channel, watch = self.subscribe(query)
+        feed, watch = self.subscribe(query)
         try:
-            yield channel, watch
+            yield feed, watch
         finally:
-            self.unsubscribe(query, channel, watch)
+            self.unsubscribe(query, feed, watch)
 
     def hold_first_events(self, query: QueryKey, first: Sequence[Event]) -> None:
         """Keep the first events of a new query for a while: the client that created it usually follows it."""
-        channel, watch = self.subscribe(query)
-        channel.add(1, first)
-        asyncio.get_running_loop().call_later(FIRST_READER_WAIT_S, self.unsubscribe, query, channel, watch)
+        feed, watch = self.subscribe(query)
+        feed.add(1, first)
+        asyncio.get_running_loop().call_later(FIRST_READER_WAIT_S, self.unsubscribe, query, feed, watch)
 
     def subscribe(self, query: QueryKey) -> tuple[QueryFeed, Watcher]:
-        channel = self._feeds.setdefault(query, QueryFeed())
+        feed = self._feeds.setdefault(query, QueryFeed())
         watch = Watcher()
-        channel.watchers.add(watch)
-        return channel, watch
+        feed.watchers.add(watch)
+        return feed, watch
 
-    def unsubscribe(self, query: QueryKey, channel: QueryFeed, watch: Watcher) -> None:
-        channel.watchers.discard(watch)
-        if not channel.watchers and self._feeds.get(query) is channel:
+    def unsubscribe(self, query: QueryKey, feed: QueryFeed, watch: Watcher) -> None:
+        feed.watchers.discard(watch)
+        if not feed.watchers and self._feeds.get(query) is feed:
             del self._feeds[query]
 
     @contextlib.contextmanager
@@ -122,39 +122,39 @@ class Hub:
 
     def is_behind(self, query: QueryKey, next_seq: int) -> bool:
         """Return whether a reader of this query lacks its newest event."""
-        channel = self._feeds.get(query)
-        return channel is not None and any(
-            w.last_seq is not None and w.last_seq + 1 < next_seq for w in channel.watchers
+        feed = self._feeds.get(query)
+        return feed is not None and any(
+            w.last_seq is not None and w.last_seq + 1 < next_seq for w in feed.watchers
         )
 
     def publish(self, query: QueryKey, first: int, events: Sequence[Event]) -> None:
         """Hand over events that this process just committed."""
-        channel = self._feeds.get(query)
-        if channel is not None:
-            channel.add(first, events)
-            for watch in channel.watchers:
+        feed = self._feeds.get(query)
+        if feed is not None:
+            feed.add(first, events)
+            for watch in feed.watchers:
                 watch.wake.set()
         self._wake_tenants()
 
     def mark_deleted(self, queries: Sequence[QueryKey]) -> None:
         """Mark these queries as deleted and wake their readers: no more events will come."""
         for query in queries:
-            channel = self._feeds.get(query)
-            if channel is not None:
-                channel.is_deleted = True
-                for watch in channel.watchers:
+            feed = self._feeds.get(query)
+            if feed is not None:
+                feed.is_deleted = True
+                for watch in feed.watchers:
                     watch.wake.set()
 
     def invalidate(self, queries: Sequence[QueryKey] | None) -> None:
         """Wake the readers of these queries to read the database; None is all queries."""
-        channels = (
+        feeds = (
             self._feeds.values()
             if queries is None
             else [c for q in queries if (c := self._feeds.get(q)) is not None]
         )
-        for channel in channels:
-            channel.clear()
-            for watch in channel.watchers:
+        for feed in feeds:
+            feed.clear()
+            for watch in feed.watchers:
                 watch.wake.set()
         self._wake_tenants()
 

@@ -1,22 +1,21 @@
-"""What a run leaves on record: events, deltas, work records. Frozen data between the runner and the writer."""
+"""The records of a run: events, deltas, work records. Frozen data between the runner and the writer."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from typing import Any, Final, Literal, get_args
 
 import orjson
-from plangate.events import Envelope
 from plangate.statuses import WorkKind, WorkStatus
 
 from app.base.clock import now_text
+from app.events import Envelope
 
 PROGRESS_KINDS: frozenset[WorkKind] = frozenset({"model_call", "tool_call", "predicate", "action"})
 """Kinds of work whose end is progress of their query: no later attempt repeats them."""
-QueryEnd = Literal["succeeded", "failed", "cancelled"]
 
 LARGE_EVENT_BYTES: Final = 32 * 1024
 """A stream reads pages of this size, and larger events in slices of it, so that a reader that stalls holds no more."""
@@ -32,8 +31,24 @@ def parse_query_key(text: str) -> QueryKey:
 
 
 @dataclass(frozen=True, slots=True)
+class QueryHead:
+    """The position and the counters of a query. `live`: it has not ended."""
+
+    tenant: str
+    query_id: str
+    next_seq: int
+    wake: int
+    epoch: int
+    live: bool
+
+    @property
+    def query_key(self) -> QueryKey:
+        return self.tenant, self.query_id
+
+
+@dataclass(frozen=True, slots=True)
 class Scope:
-    """Whose event it is: the part of the envelope that says where in the tree of work it happened."""
+    """The part of an event's envelope that says where in the tree of work it happened."""
 
     query_id: str
     thread_id: str
@@ -82,13 +97,24 @@ class LargeEvent:
 
 
 JournalEvent = StoredEvent | LargeEvent
+
+
+@dataclass(frozen=True, slots=True)
+class EventFilter:
+    """The filters of a tenant's events; None matches everything. Without `types`, deltas and progress are omitted."""
+
+    types: Sequence[str] | None = None
+    runtime_id: str | None = None
+    thread_id: str | None = None
+
+
 TenantPosition = tuple[int, str, int]
 """Transaction, query's id, seq: the order of a tenant's stream."""
 
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """Events that follow a position. `complete`: there were no more when it was read."""
+    """Events after a position. `complete`: no more existed when it was read."""
 
     events: list[JournalEvent]
     complete: bool
@@ -106,7 +132,7 @@ def _wire_form(kind: type[Envelope]) -> tuple[str, Mapping[str, str]]:
 
 
 def event(scope: Scope, kind: type[Envelope], **fields: Any) -> Event:
-    """Return an event of a class of the catalogue (`plangate.events`). `fields` have the names of the class.
+    """Return an event of a class of the catalog (`app.events`). `fields` have the names of the class.
 
     Raises:
         TypeError: the class has no such field.
@@ -129,7 +155,7 @@ def event(scope: Scope, kind: type[Envelope], **fields: Any) -> Event:
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """A work record as it is to be from now on. Written whole: what is None keeps its earlier value."""
+    """A work record as it will be written. A field that is None keeps its earlier value."""
 
     id: str
     parent_id: str | None
@@ -149,7 +175,7 @@ class Work:
     reasoning_tokens: int = 0
     cost_usd: float | None = None
     price_date: str | None = None
-    prompt_bytes: int | None = None  # of a model call that came to its end: the size of its last prompt,
+    prompt_bytes: int | None = None  # of a completed model call: the size of its last prompt,
     prompt_tokens: int | None = None  # what the vendor counted for it,
     prompt_usd: float | None = None  # and what these tokens cost
     attempts: int = 1
@@ -175,9 +201,7 @@ class Lease:
     epoch: int
     entries: int = 0
     lost: bool = False
-    refused: Exception | None = (
-        None  # what was wrong with a delta that nobody waited for: the next entry says it
-    )
+    post_error: Exception | None = None  # of a delta that nobody waited for; the next entry raises it
 
     @property
     def query_key(self) -> QueryKey:
@@ -185,7 +209,7 @@ class Lease:
 
 
 class LeaseLost(Exception):
-    """Another process works on this query now, or it was cancelled: stop, write nothing."""
+    """Another process works on this query now, or it was canceled: stop, write nothing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,14 +218,14 @@ class QueryChange:
 
     status: Literal["waiting", "succeeded", "failed", "cancelled"]
     reason: str | None = None
-    wake: int | None = None  # for parking: the counter that was loaded; a later one refuses
+    wake: int | None = None  # for parking: the counter that was loaded; if it has moved, parking is rejected
     output: bytes | None = None
     error: bytes | None = None
 
 
 @dataclass(slots=True)
 class Entry:
-    """What one step adds to the journal of a query, all of it or nothing."""
+    """What one step adds to the journal of a query, atomically."""
 
     items: list[Event | Delta] = field(default_factory=list)
     work: list[Work] = field(default_factory=list)

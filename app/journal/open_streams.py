@@ -54,7 +54,7 @@ class OpenStreams:
         return OpenStream(self, caller.tenant, caller.key_id)
 
     def _reject(self, limit: str, what: str, name: str) -> None:
-        self._metrics.streams_refused.labels(limit).inc()
+        self._metrics.streams_rejected.labels(limit).inc()
         raise TooManyRequests(
             f"{what} in this process, which is the maximum. Close one, follow several queries with one stream "
             f"of GET /events, or ask the operator to raise the limit {name!r}.",

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from typing import Annotated
 
 from fastapi import APIRouter, Path, Query, Request, Response
-from plangate.events import EVENT_TYPES, TERMINAL_TYPES, Event
 
 from app.base.errors import FieldError, Invalid
 from app.base.json import strict_json
+from app.events import EVENT_TYPES, TERMINAL_TYPES, Event
 from app.journal import store
 from app.journal.http import (
     EVENTS_DESCRIPTION,
@@ -19,10 +19,10 @@ from app.journal.http import (
     key_check,
     wants_stream,
 )
-from app.journal.models import StoredEvent
+from app.journal.models import EventFilter, JournalEvent, StoredEvent
 from app.journal.streams import MAX_PAGE_EVENTS, QueryCursor
 from app.journal.views import EventPage
-from app.tenancy.http import GatedRoute, calling, door_of, json_response
+from app.tenancy.http import GatedRoute, api_context, json_response, require_scope
 from app.tenancy.models import Caller
 
 router = APIRouter(route_class=GatedRoute, tags=["events"])
@@ -38,7 +38,8 @@ def cursor_of(request: Request, after: str | None) -> str | None:
     return request.headers.get("last-event-id") or after
 
 
-def wanted(types: str | None) -> Sequence[str] | None:
+def parse_types(types: str | None) -> Sequence[str] | None:
+    """Return the event types that a request names, or None for all. Raise Invalid for an unknown type."""
     if types is None:
         return None
     names = [t.strip() for t in types.split(",") if t.strip()]
@@ -68,7 +69,7 @@ ThreadFilter = Annotated[str | None, Query(alias="threadId", max_length=100)]
 async def list_query_events(
     request: Request,
     query_id: QueryId,
-    caller: Annotated[Caller, calling("read")],
+    caller: Annotated[Caller, require_scope("read")],
     after: After = None,
     types: Types = None,
     limit: PageLimit = 100,
@@ -76,18 +77,22 @@ async def list_query_events(
     if wants_stream(request):
         return await stream_query(request, query_id, caller, after, types)
     streams = get_streams(request)
-    names = wanted(types)
-    async with door_of(request).db.transaction(caller.tenant) as tx:
+    names = parse_types(types)
+    async with api_context(request).db.transaction(caller.tenant) as tx:
         position = await streams.position(tx, query_id, cursor_of(request, after))
-        rows = await store.page(tx, query_id, position, limit, names)
+        rows = await store.load_page(tx, query_id=query_id, after=position, limit=limit, types=names)
         last = rows[-1].seq if rows else position
         done = bool(rows) and rows[-1].type in TERMINAL_TYPES
         if not done and len(rows) < limit:
-            done = await store.is_over_after(tx, query_id, last, names)
+            done = await store.is_over_after(tx, query_id=query_id, seq=last, types=names)
         cursor = QueryCursor.encode(await streams.generation(tx), query_id, last)
-    events = b",".join(e.envelope() for e in rows)
+    return _page_response(rows, cursor, done=done)
+
+
+def _page_response(events: Sequence[JournalEvent], cursor: str, *, done: bool) -> Response:
+    bodies = b",".join(e.envelope() for e in events if isinstance(e, StoredEvent))
     tail = strict_json.dumps({"nextCursor": cursor, "done": done})
-    return json_response(b'{"events":[%s],%s' % (events, tail[1:]))
+    return json_response(b'{"events":[%s],%s' % (bodies, tail[1:]))
 
 
 @router.get(
@@ -103,13 +108,13 @@ async def list_query_events(
 async def stream_query(
     request: Request,
     query_id: QueryId,
-    caller: Annotated[Caller, calling("read")],
+    caller: Annotated[Caller, require_scope("read")],
     after: After = None,
     types: Types = None,
     limit: StreamLimit = None,
 ) -> Response:
     streams = get_streams(request)
-    names = wanted(types)
+    names = parse_types(types)
     async with claim_stream(request, caller) as place:
         async with streams.reads.transaction(caller.tenant, is_opening=True) as tx:
             position = await streams.position(tx, query_id, cursor_of(request, after))
@@ -126,7 +131,7 @@ async def stream_query(
 )
 async def list_events(
     request: Request,
-    caller: Annotated[Caller, calling("read")],
+    caller: Annotated[Caller, require_scope("read")],
     after: After = None,
     types: Types = None,
     runtime_id: RuntimeFilter = None,
@@ -136,15 +141,12 @@ async def list_events(
     if wants_stream(request):
         return await stream_events(request, caller, after, types, runtime_id, thread_id)
     streams = get_streams(request)
-    names = wanted(types)
-    async with door_of(request).db.transaction(caller.tenant) as tx:
+    filters = EventFilter(parse_types(types), runtime_id, thread_id)
+    async with api_context(request).db.transaction(caller.tenant) as tx:
         position = await streams.tenant_position(tx, cursor_of(request, after))
-        rows = await streams.tenant_page(tx, position, limit, names, runtime_id, thread_id)
-    events = b",".join(e.envelope() for _, e in rows if isinstance(e, StoredEvent))
+        rows = await store.load_tenant_page(tx, after=position, filters=filters, limit=limit, streamed=False)
     cursor = streams.tenant_cursor(caller.tenant, rows[-1][0] if rows else position)
-    return json_response(
-        b'{"events":[%s],%s' % (events, strict_json.dumps({"nextCursor": cursor, "done": False})[1:])
-    )
+    return _page_response([e for _, e in rows], cursor, done=False)
 
 
 @router.get(
@@ -159,7 +161,7 @@ async def list_events(
 )
 async def stream_events(
     request: Request,
-    caller: Annotated[Caller, calling("read")],
+    caller: Annotated[Caller, require_scope("read")],
     after: After = None,
     types: Types = None,
     runtime_id: RuntimeFilter = None,
@@ -167,11 +169,9 @@ async def stream_events(
     limit: StreamLimit = None,
 ) -> Response:
     streams = get_streams(request)
-    names = wanted(types)
+    filters = EventFilter(parse_types(types), runtime_id, thread_id)
     async with claim_stream(request, caller) as place:
         async with streams.reads.transaction(caller.tenant, is_opening=True) as tx:
             position = await streams.tenant_position(tx, cursor_of(request, after))
-        frames = streams.tenant_sse(
-            caller.tenant, position, names, runtime_id, thread_id, key_check(request), limit
-        )
+        frames = streams.tenant_sse(caller.tenant, position, filters, key_check(request), limit)
         return SseResponse(frames, place)

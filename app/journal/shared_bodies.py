@@ -73,7 +73,9 @@ class SharedBodies:
                 self.shared_bytes -= size_bytes
 
     async def _load(self, tenant: str, query_id: str, seq: int, at: int, size: int) -> bytes:
-        body = await self._read(tenant, lambda tx: store.body_slice(tx, query_id, seq, at, size))
+        body = await self._read(
+            tenant, lambda tx: store.load_body_slice(tx, query_id=query_id, seq=seq, at=at, size=size)
+        )
         if body is None:
             raise EventDeleted(f"The event {seq} of query {query_id!r} was deleted.")
         return body

@@ -10,10 +10,12 @@ from app.base.postgres.database import Database, Tx
 from app.journal.models import (
     LARGE_EVENT_BYTES,
     Event,
+    EventFilter,
     JournalEvent,
     LargeEvent,
     Page,
     Pending,
+    QueryHead,
     QueryKey,
     Scope,
     StoredEvent,
@@ -24,12 +26,12 @@ from app.journal.models import (
 # One function call a batch (migrations/functions/journal_commit.sql).
 COMMIT = "SELECT * FROM journal_commit($1, $2, $3, $4)"
 APPEND = "SELECT append_events($1, $2, $3, $4)"
-# As many as were asked for, but no more bytes ($6); at least one. Bodies above $7 are left out, to be read apart. Of a query
-# that is deleted none: its events go in no order, and what is left of them has gaps.
+# At most $5 events and $6 bytes, but at least one event. Bodies above $7 bytes are left out and read separately. Events of a
+# deleted query are not returned: they are removed in no order, so what is left has gaps.
 PAGE = """
-SELECT seq, type, size, body, found FROM (
+SELECT seq, type, size, body, count FROM (
     SELECT seq, type, octet_length(body) AS size, CASE WHEN octet_length(body) <= $7 THEN body END AS body,
-           row_number() OVER w AS n, sum(octet_length(body)) OVER w AS total, count(*) OVER () AS found
+           row_number() OVER w AS n, sum(octet_length(body)) OVER w AS total, count(*) OVER () AS count
       FROM (
         SELECT seq, type, body FROM events
          WHERE tenant_id = $1 AND query_id = $2 AND seq > $3 AND ($4::text[] IS NULL OR type = ANY ($4))
@@ -42,7 +44,7 @@ BODY_SLICE = """
 SELECT substring(body FROM $4 FOR $5) FROM events
  WHERE tenant_id = $1 AND query_id = $2 AND seq = $3
 """
-HEADS = "SELECT tenant_id, id, next_seq, wake, epoch, live FROM query_heads($1, $2)"
+HEADS = "SELECT tenant_id AS tenant, id AS query_id, next_seq, wake, epoch, live FROM query_heads($1, $2)"
 # Only what committed before the oldest open transaction: nothing can still appear below that line. Bytes as in PAGE.
 TENANT_PAGE = """
 SELECT query_id, seq, type, xid, size, body FROM (
@@ -67,7 +69,9 @@ MAX_JSON_PAGE_BYTES: Final = 256 * 1024  # of a page that is answered as JSON
 NO_SIZE_LIMIT: Final = 2**31 - 1
 
 
-async def commit_batch(db: Database, origin: str, batch: list[Pending]) -> tuple[list[str | None], list[int]]:
+async def commit_batch(
+    db: Database, *, origin: str, batch: list[Pending]
+) -> tuple[list[str | None], list[int]]:
     """Commit a batch: one transaction, one multi-row insert, one notification. Return an outcome and a first
     seq per entry."""
     (row,) = await db.call(
@@ -138,7 +142,9 @@ def _merge_record(earlier: Work, later: Work) -> Work:
     return Work(**values)
 
 
-async def append(tx: Tx, query_id: str, events: Sequence[Event], epoch: int | None = None) -> int | None:
+async def append_events(
+    tx: Tx, *, query_id: str, events: Sequence[Event], epoch: int | None = None
+) -> int | None:
     """Append events to a query in the caller's transaction, so that they commit with the change they
     describe.
 
@@ -150,20 +156,20 @@ async def append(tx: Tx, query_id: str, events: Sequence[Event], epoch: int | No
     return first
 
 
-async def page(
-    tx: Tx, query_id: str, after: int, limit: int, types: Sequence[str] | None = None
+async def load_page(
+    tx: Tx, *, query_id: str, after: int, limit: int, types: Sequence[str] | None = None
 ) -> list[StoredEvent]:
     """Return a page of whole events: at most MAX_JSON_PAGE_BYTES, or one event."""
     rows = await tx.fetch(PAGE, tx.tenant, query_id, after, types, limit, MAX_JSON_PAGE_BYTES, NO_SIZE_LIMIT)
     return [StoredEvent(r["seq"], r["type"], r["body"]) for r in rows]
 
 
-async def stream_page(tx: Tx, query_id: str, after: int, limit: int) -> Page:
+async def load_stream_page(tx: Tx, *, query_id: str, after: int, limit: int) -> Page:
     """Return a page of at most LARGE_EVENT_BYTES, or one larger event without its body."""
     size = LARGE_EVENT_BYTES
     rows = await tx.fetch(PAGE, tx.tenant, query_id, after, None, limit, size, size)
-    found = rows[0]["found"] if rows else 0
-    return Page([_event_from_row(r) for r in rows], complete=len(rows) == found < limit)
+    count = rows[0]["count"] if rows else 0
+    return Page([_event_from_row(row) for row in rows], complete=len(rows) == count < limit)
 
 
 def _event_from_row(row: Any) -> JournalEvent:
@@ -172,54 +178,59 @@ def _event_from_row(row: Any) -> JournalEvent:
     return StoredEvent(row["seq"], row["type"], row["body"])
 
 
-async def body_slice(tx: Tx, query_id: str, seq: int, at: int, size: int) -> bytes | None:
+async def load_body_slice(tx: Tx, *, query_id: str, seq: int, at: int, size: int) -> bytes | None:
     """Return `size` bytes of an event's body from offset `at`; None if it was deleted."""
-    found: bytes | None = await tx.value(BODY_SLICE, tx.tenant, query_id, seq, at + 1, size)
-    return found
+    body: bytes | None = await tx.value(BODY_SLICE, tx.tenant, query_id, seq, at + 1, size)
+    return body
 
 
-async def heads(db: Database, queries: Sequence[QueryKey]) -> list[Any]:
-    """Return the journal positions and wake counters of these queries, of any tenant."""
-    return await db.call(HEADS, [tenant for tenant, _ in queries], [id for _, id in queries])
+async def load_heads(db: Database, *, queries: Sequence[QueryKey]) -> list[QueryHead]:
+    """Return the heads of these queries, of any tenant. Queries that do not exist are left out."""
+    rows = await db.call(HEADS, [tenant for tenant, _ in queries], [id for _, id in queries])
+    return [QueryHead(**row) for row in rows]
 
 
-async def tenant_page(
-    tx: Tx,
-    position: TenantPosition,
-    limit: int,
-    types: Sequence[str] | None,
-    runtime_id: str | None,
-    thread_id: str | None,
-    *,
-    streamed: bool,
+async def load_tenant_page(
+    tx: Tx, *, after: TenantPosition, filters: EventFilter, limit: int, streamed: bool
 ) -> list[tuple[TenantPosition, JournalEvent]]:
     """Return a page of a tenant's events with their positions: whole events, or `streamed` ones as in
-    `stream_page`."""
-    xid, query_id, seq = position
+    `load_stream_page`."""
+    xid, query_id, seq = after
     sizes = (LARGE_EVENT_BYTES, LARGE_EVENT_BYTES) if streamed else (MAX_JSON_PAGE_BYTES, NO_SIZE_LIMIT)
     rows = await tx.fetch(
-        TENANT_PAGE, tx.tenant, str(xid), query_id, seq, types, runtime_id, thread_id, limit, *sizes
+        TENANT_PAGE,
+        tx.tenant,
+        str(xid),
+        query_id,
+        seq,
+        filters.types,
+        filters.runtime_id,
+        filters.thread_id,
+        limit,
+        *sizes,
     )
-    return [((r["xid"], r["query_id"], r["seq"]), _event_from_row(r)) for r in rows]
+    return [((row["xid"], row["query_id"], row["seq"]), _event_from_row(row)) for row in rows]
 
 
-SCOPE = "SELECT query_id, thread_id, id, parent_id, agent FROM work_records WHERE tenant_id = $1 AND id = $2"
+SCOPE = """
+SELECT query_id, thread_id, id AS work_id, parent_id AS parent_work_id, agent FROM work_records
+ WHERE tenant_id = $1 AND id = $2
+"""
 
 
-async def load_scope(tx: Tx, work_id: str) -> Scope | None:
+async def load_scope(tx: Tx, *, work_id: str) -> Scope | None:
     """Return the place of a work record in its query, for events about it."""
     row = await tx.row(SCOPE, tx.tenant, work_id)
-    if row is None or row["query_id"] is None:
-        return None
-    return Scope(row["query_id"], row["thread_id"], row["id"], row["parent_id"], row["agent"])
+    return None if row is None or row["query_id"] is None else Scope(**row)
 
 
-OWN_HEADS = "SELECT id, next_seq, status FROM queries WHERE tenant_id = $1 AND id = ANY ($2)"
+NEXT_SEQ = "SELECT next_seq FROM queries WHERE tenant_id = $1 AND id = $2"
 
 
-async def own_heads(tx: Tx, query_ids: Sequence[str]) -> list[Any]:
-    """Return the journal positions of the tenant's own queries."""
-    return await tx.fetch(OWN_HEADS, tx.tenant, list(query_ids))
+async def load_next_seq(tx: Tx, *, query_id: str) -> int | None:
+    """Return the number of the query's next event, or None if the tenant has no such query."""
+    next_seq: int | None = await tx.value(NEXT_SEQ, tx.tenant, query_id)
+    return next_seq
 
 
 IS_OVER_AFTER = """
@@ -230,7 +241,21 @@ SELECT NOT EXISTS (SELECT FROM events WHERE tenant_id = $1 AND query_id = $2 AND
 """
 
 
-async def is_over_after(tx: Tx, query_id: str, seq: int, types: Sequence[str] | None = None) -> bool:
+async def is_over_after(tx: Tx, *, query_id: str, seq: int, types: Sequence[str] | None = None) -> bool:
     """Return whether the query has ended, or was deleted, and no event (of these types) follows `seq`."""
-    found = await tx.value(IS_OVER_AFTER, tx.tenant, query_id, seq, types)
-    return found is None or bool(found)  # None: it was deleted
+    is_over: bool | None = await tx.value(IS_OVER_AFTER, tx.tenant, query_id, seq, types)
+    return is_over is None or is_over  # None: it was deleted
+
+
+GENERATION = "SELECT database_generation()"
+OLDEST_OPEN_XID = "SELECT pg_snapshot_xmin(pg_current_snapshot())::text::bigint"
+
+
+async def load_generation(tx: Tx) -> str:
+    """Return the id of this history of the database; a restored database begins another one."""
+    return str(await tx.value(GENERATION))
+
+
+async def oldest_open_xid(tx: Tx) -> int:
+    """Return the oldest transaction that may still be open: no event can appear below it anymore."""
+    return int(await tx.value(OLDEST_OPEN_XID))

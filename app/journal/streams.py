@@ -14,15 +14,16 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 import structlog
-from plangate.events import TERMINAL_TYPES
 
 from app.base.cursors import CursorSigner
 from app.base.errors import Conflict, Malformed, NotFound, Unavailable
 from app.base.ids import is_id
 from app.base.postgres.database import Database, Tx
+from app.events import TERMINAL_TYPES
 from app.journal import frames, store
 from app.journal.hub import Hub
-from app.journal.models import JournalEvent, Page, QueryKey, TenantPosition
+from app.journal.limits import StreamLimits
+from app.journal.models import EventFilter, JournalEvent, Page, QueryKey, TenantPosition
 from app.journal.open_streams import OpenStreams
 from app.journal.reads import StreamReads
 from app.journal.shared_bodies import EventDeleted, SharedBodies
@@ -30,9 +31,7 @@ from app.journal.shared_bodies import EventDeleted, SharedBodies
 log = structlog.get_logger(__name__)
 
 MAX_PAGE_EVENTS = 500
-POLL_INTERVAL_S = 1.0
 TENANT_STREAM_KIND = "events of {}"  # cursors are bound to a tenant
-IDLE_BATCH_INTERVAL_S = 2.0  # how often an idle stream lets its reader's key be checked
 
 
 class HistoryRewound(Conflict):
@@ -59,18 +58,18 @@ class QueryCursor:
     def decode(generation: str, query_id: str, text: str) -> int:
         """Return the seq to read after. Raise Malformed for an invalid cursor or one of another query,
         HistoryRewound for one of another history."""
-        found = CURSOR.match(text)
-        if found is None:
+        match = CURSOR.match(text)
+        if match is None:
             raise Malformed(
                 "The cursor was not issued by this service: use the `id` of an event or `nextCursor`."
             )
-        if found[2] != query_id[-10:]:
+        if match[2] != query_id[-10:]:
             raise Malformed("The cursor belongs to another query.")
-        if found[1] != generation:
+        if match[1] != generation:
             raise HistoryRewound(
                 "The database was restored since then: read the query's events again from the start."
             )
-        return int(found[3])
+        return int(match[3])
 
 
 async def _wait_for_event(event: asyncio.Event, within_s: float) -> bool:
@@ -87,11 +86,19 @@ class Streams:
     """Readers of the journal in this process."""
 
     def __init__(
-        self, db: Database, hub: Hub, signer: CursorSigner, *, reads: int, shared_bytes: int
+        self,
+        db: Database,
+        hub: Hub,
+        signer: CursorSigner,
+        *,
+        reads: int,
+        shared_bytes: int,
+        limits: StreamLimits,
     ) -> None:
         """Set up readers. `reads`: how many streams read the database at once; `shared_bytes`: limit for
         bodies of large events."""
         self._db = db
+        self._limits = limits
         self.reads = StreamReads(db, reads)
         self.open_streams = OpenStreams(db.metrics)
         self._bodies = SharedBodies(self._read_with_retry, shared_bytes)
@@ -102,7 +109,7 @@ class Streams:
         self._poll: asyncio.Task[None] | None = None
 
     def start(self) -> None:
-        self._poll = asyncio.create_task(self._poll_heads(), name="streams-look")
+        self._poll = asyncio.create_task(self._poll_heads(), name="poll-streams")
 
     async def aclose(self) -> None:
         self.draining.set()
@@ -119,7 +126,7 @@ class Streams:
 
     async def generation(self, tx: Tx) -> str:
         if self._generation is None:
-            self._generation = str(await tx.value("SELECT database_generation()"))
+            self._generation = await store.load_generation(tx)
         return self._generation
 
     # -- one query -------------------------------------------------------------------------------------------
@@ -127,14 +134,14 @@ class Streams:
     async def position(self, tx: Tx, query_id: str, cursor: str | None) -> int:
         """Return the seq to read after. Raise NotFound if the tenant has no such query, Malformed for a wrong
         cursor."""
-        heads = await store.own_heads(tx, [query_id]) if is_id("qry_", query_id) else []
-        if not heads:
+        next_seq = await store.load_next_seq(tx, query_id=query_id) if is_id("qry_", query_id) else None
+        if next_seq is None:
             raise NotFound(f"There is no query {query_id!r}.")
         generation = await self.generation(tx)
         if cursor is None:
             return QueryCursor.START
         seq = QueryCursor.decode(generation, query_id, cursor)
-        if seq >= heads[0]["next_seq"]:
+        if seq >= next_seq:
             raise Malformed("The cursor is ahead of the query's newest event.")
         return seq
 
@@ -147,16 +154,16 @@ class Streams:
         Yield an empty batch when nothing happened for a while. `types` filters what is yielded.
         """
         over = None
-        with self._hub.watch((tenant, query_id)) as (channel, watch):
+        with self._hub.watch((tenant, query_id)) as (feed, watch):
             while True:
                 watch.wake.clear()
-                page = channel.after(after)
+                page = feed.after(after)
                 if page is None:
                     page = await self._next_page(tenant, query_id, after)
                     if page is None:  # an outage
                         if self.draining.is_set():
                             return
-                        await asyncio.sleep(POLL_INTERVAL_S)
+                        await asyncio.sleep(self._limits.poll_interval_s)
                         yield []
                         continue
                     if (
@@ -167,29 +174,31 @@ class Streams:
                             return
                 if page.events:
                     after = page.events[-1].seq
-                    wanted = [e for e in page.events if types is None or e.type in types]
-                    if wanted:
-                        yield wanted
+                    selected = [e for e in page.events if types is None or e.type in types]
+                    if selected:
+                        yield selected
                     if page.events[-1].type in TERMINAL_TYPES:
                         return
-                if self.draining.is_set() or (channel.is_deleted and not page.events):
+                if self.draining.is_set() or (feed.is_deleted and not page.events):
                     return
                 watch.last_seq = after
-                while page.complete and not await _wait_for_event(watch.wake, IDLE_BATCH_INTERVAL_S):
+                while page.complete and not await _wait_for_event(
+                    watch.wake, self._limits.idle_batch_interval_s
+                ):
                     yield []
 
     async def _next_page(self, tenant: str, query_id: str, after: int) -> Page | None:
         """Return the next page, or None in an outage: a stream does not report outages."""
         try:
             async with self.reads.transaction(tenant) as tx:
-                return await store.stream_page(tx, query_id, after, MAX_PAGE_EVENTS)
+                return await store.load_stream_page(tx, query_id=query_id, after=after, limit=MAX_PAGE_EVENTS)
         except Unavailable:
             return None
 
     async def _is_over(self, tenant: str, query_id: str, after: int) -> bool | None:
         try:
             async with self.reads.transaction(tenant) as tx:
-                return await store.is_over_after(tx, query_id, after)
+                return await store.is_over_after(tx, query_id=query_id, seq=after)
         except Unavailable:
             return None
 
@@ -204,7 +213,7 @@ class Streams:
             except Unavailable:
                 if self.draining.is_set():
                     return None
-                await asyncio.sleep(POLL_INTERVAL_S)
+                await asyncio.sleep(self._limits.poll_interval_s)
 
     async def sse(
         self,
@@ -219,7 +228,7 @@ class Streams:
         revoked."""
         batches = frames.limit_events(self._query_batches(tenant, query_id, after, types), limit)
         async with contextlib.aclosing(
-            frames.encode_frames(self._bodies, tenant, batches, is_allowed)
+            frames.encode_frames(self._bodies, tenant, batches, is_allowed, self._limits)
         ) as chunks:
             with contextlib.suppress(EventDeleted):  # readers ignore an incomplete frame
                 async for chunk in chunks:
@@ -235,7 +244,7 @@ class Streams:
             except Unavailable:
                 if self.draining.is_set():
                     return
-                await asyncio.sleep(POLL_INTERVAL_S)
+                await asyncio.sleep(self._limits.poll_interval_s)
         generation = self._generation
         async with contextlib.aclosing(self.follow(tenant, query_id, after, types)) as pages:
             async for events in pages:
@@ -247,15 +256,11 @@ class Streams:
         """Return the position to continue from; without a cursor, from now on."""
         generation = await self.generation(tx)
         if cursor is None:
-            return (await self._oldest_open_xid(tx), "", 0)
-        found, xid, query_id, seq = self._decode(tx.tenant, cursor)
-        if found != generation:
+            return (await store.oldest_open_xid(tx), "", 0)
+        cursor_generation, xid, query_id, seq = self._decode(tx.tenant, cursor)
+        if cursor_generation != generation:
             raise HistoryRewound("The database was restored since then: start the stream without a cursor.")
         return (xid, query_id, seq)
-
-    async def _oldest_open_xid(self, tx: Tx) -> int:
-        """Return the oldest transaction that may still be open: nothing can appear below it anymore."""
-        return int(await tx.value("SELECT pg_snapshot_xmin(pg_current_snapshot())::text::bigint"))
 
     def _decode(self, tenant: str, cursor: str) -> tuple[str, int, str, int]:
         match self._signer.decode(TENANT_STREAM_KIND.format(tenant), cursor):
@@ -266,37 +271,20 @@ class Streams:
     def tenant_cursor(self, tenant: str, position: TenantPosition) -> str:
         return self._signer.encode(TENANT_STREAM_KIND.format(tenant), [self._generation or "", *position])
 
-    async def tenant_page(
-        self,
-        tx: Tx,
-        position: TenantPosition,
-        limit: int,
-        types: Sequence[str] | None,
-        runtime_id: str | None,
-        thread_id: str | None,
-        *,
-        streamed: bool = False,
-    ) -> list[tuple[TenantPosition, JournalEvent]]:
-        return await store.tenant_page(tx, position, limit, types, runtime_id, thread_id, streamed=streamed)
-
     async def tenant_sse(
         self,
         tenant: str,
         position: TenantPosition,
-        types: Sequence[str] | None,
-        runtime_id: str | None,
-        thread_id: str | None,
+        filters: EventFilter,
         is_allowed: Callable[[], Awaitable[bool]],
         limit: int | None = None,
     ) -> AsyncGenerator[bytes, None]:
         """Yield the frames of the tenant's stream. It lags by the longest open write and skips nothing. It ends after
         `limit` events."""
         yield frames.RETRY_FRAME
-        batches = frames.limit_events(
-            self._tenant_batches(tenant, position, types, runtime_id, thread_id), limit
-        )
+        batches = frames.limit_events(self._tenant_batches(tenant, position, filters), limit)
         async with contextlib.aclosing(
-            frames.encode_frames(self._bodies, tenant, batches, is_allowed, b"")
+            frames.encode_frames(self._bodies, tenant, batches, is_allowed, self._limits, b"")
         ) as chunks:
             with contextlib.suppress(EventDeleted):
                 async for chunk in chunks:
@@ -306,30 +294,28 @@ class Streams:
         self,
         tenant: str,
         position: TenantPosition,
-        types: Sequence[str] | None,
-        runtime_id: str | None,
-        thread_id: str | None,
+        filters: EventFilter,
     ) -> AsyncGenerator[frames.Batch, None]:
         with self._hub.watch_all(tenant) as watch:
             while not self.draining.is_set():
                 watch.wake.clear()
                 rows: list[tuple[TenantPosition, JournalEvent]] = []
-                seen = 0
+                read_until = 0
                 with contextlib.suppress(Unavailable):
                     async with self.reads.transaction(tenant) as tx:
-                        settled = await self._oldest_open_xid(tx)
-                        rows = await self.tenant_page(
-                            tx, position, MAX_PAGE_EVENTS, types, runtime_id, thread_id, streamed=True
+                        settled = await store.oldest_open_xid(tx)
+                        rows = await store.load_tenant_page(
+                            tx, after=position, filters=filters, limit=MAX_PAGE_EVENTS, streamed=True
                         )
-                        seen = (
+                        read_until = (
                             settled  # only after the read: a page that could not be read must not be skipped
                         )
                 if rows:
                     position = rows[-1][0]
                     yield [(self.tenant_cursor(tenant, at), at[1], e) for at, e in rows]
                 else:
-                    position = max(position, (seen, "", 0))  # do not read again what was filtered out
-                    await _wait_for_event(watch.wake, POLL_INTERVAL_S)
+                    position = max(position, (read_until, "", 0))  # do not read again what was filtered out
+                    await _wait_for_event(watch.wake, self._limits.poll_interval_s)
                     yield []
 
     # -- lost hints ------------------------------------------------------------------------------------------
@@ -338,19 +324,17 @@ class Streams:
         """Poll the heads of all watched queries once a second, to find events whose notification was lost."""
         known: dict[QueryKey, int] = {}
         while True:
-            await asyncio.sleep(POLL_INTERVAL_S)
+            await asyncio.sleep(self._limits.poll_interval_s)
             watched = self._hub.watched_queries()
             if not watched:
                 known.clear()
                 continue
             try:
-                heads = {
-                    (h["tenant_id"], h["id"]): h["next_seq"] for h in await store.heads(self._db, watched)
-                }
+                heads = {h.query_key: h.next_seq for h in await store.load_heads(self._db, queries=watched)}
             except Unavailable:
                 continue
             except Exception:
-                log.exception("streams.look_failed")
+                log.exception("streams.poll_failed")
                 continue
             self._hub.mark_deleted([q for q in watched if q not in heads])
             moved = [q for q, seq in heads.items() if known.get(q) != seq or self._hub.is_behind(q, seq)]

@@ -1,13 +1,13 @@
-"""Responses of the routes of events. The events themselves are defined in plangate.events."""
+"""Responses of the routes of events. The events themselves are defined in app.events."""
 
 from __future__ import annotations
 
 from typing import Annotated
 
-from plangate.events import Event
 from pydantic import Field
 
 from app.base.responses import View
+from app.events import Event
 
 
 class EventPage(View):

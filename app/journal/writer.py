@@ -13,17 +13,15 @@ import time
 from collections import deque
 
 import structlog
-from plangate.events import EVENT_MODELS
 
 from app.base.errors import Unavailable
-from app.base.ids import time_ms
 from app.base.logs.processors import Throttle
-from app.base.metrics import ModelCallUsage
 from app.base.postgres.database import Database, is_outage
+from app.events import EVENT_MODELS
 from app.journal import store
-from app.journal.ended_work import EndedWork
+from app.journal.ended_work import ended_work
 from app.journal.hub import Hub
-from app.journal.models import Delta, Entry, Event, Lease, LeaseLost, Pending, Work, event
+from app.journal.models import Delta, Entry, Event, Lease, LeaseLost, Pending, event
 
 log = structlog.get_logger(__name__)
 
@@ -94,8 +92,8 @@ class JournalWriter:
     def _add(self, lease: Lease, entry: Entry) -> Pending:
         if lease.lost:
             raise LeaseLost
-        if lease.refused is not None:
-            error, lease.refused = lease.refused, None
+        if lease.post_error is not None:
+            error, lease.post_error = lease.post_error, None
             raise error
         pending = self._open.get(lease)
         # Parking is a batch entry of its own: it is rejected if the query was woken, and nothing else with it.
@@ -122,14 +120,14 @@ class JournalWriter:
         """Return the next batch: at most one entry per lease, in order. Entries that cannot be encoded are
         rejected."""
         batch: list[Pending] = []
-        seen: set[Lease] = set()
+        leases: set[Lease] = set()
         later: deque[Pending] = deque()
         while self._queue and len(batch) < MAX_BATCH_ENTRIES:
             pending = self._queue.popleft()
-            if pending.lease in seen:
+            if pending.lease in leases:
                 later.append(pending)
                 continue
-            seen.add(pending.lease)
+            leases.add(pending.lease)
             if self._open.get(pending.lease) is pending:
                 del self._open[pending.lease]
             try:
@@ -150,16 +148,16 @@ class JournalWriter:
     async def _write(self, batch: list[Pending]) -> None:
         """Write a batch, retrying during outages. A batch that fails is split until the bad entry is
         isolated."""
-        delay, told = MIN_RETRY_S, Throttle()
+        delay, throttle = MIN_RETRY_S, Throttle()
         while True:
             began = time.perf_counter()
             try:
-                outcomes, firsts = await store.commit_batch(self._db, self._origin, batch)
+                outcomes, firsts = await store.commit_batch(self._db, origin=self._origin, batch=batch)
                 break
             except Exception as error:  # noqa: BLE001 - any error goes to the entry that caused it
                 if isinstance(error, Unavailable) or is_outage(error):
                     self._metrics.journal_outages.inc()
-                    if told.allow():
+                    if throttle.allow():
                         log.warning("journal.outage", error=error, entries=len(batch))
                     await asyncio.sleep(delay)
                     delay = min(delay * 2, MAX_RETRY_S)
@@ -206,29 +204,11 @@ class JournalWriter:
 def reject_entry(pending: Pending, error: Exception) -> None:
     """Report the error to the writer of the entry: now if it waits, otherwise with its next entry."""
     work_id = pending.work[0].id if pending.work else None
-    log.error("journal.entry_refused", query_id=pending.lease.query_id, work_id=work_id, error=error)
+    log.error("journal.entry_rejected", query_id=pending.lease.query_id, work_id=work_id, error=error)
     if pending.waiters:
         resolve_waiters(pending, error)
     else:
-        pending.lease.refused = error
-
-
-def ended_work(work: Work) -> EndedWork:
-    return EndedWork(
-        work.id, work.kind, work.status, _model_usage(work) if work.kind == "model_call" else None
-    )
-
-
-def _model_usage(work: Work) -> ModelCallUsage:
-    """Return the usage of a model call; it started when the id of its record was created."""
-    tokens = {
-        "input": work.input_tokens,
-        "output": work.output_tokens,
-        "cache_read": work.cache_read_tokens,
-        "cache_write": work.cache_write_tokens,
-    }
-    seconds = max(0.0, time.time() - time_ms(work.id) / 1000)
-    return ModelCallUsage(work.provider or "none", work.status, seconds, work.attempts, tokens, work.cost_usd)
+        pending.lease.post_error = error
 
 
 def resolve_waiters(pending: Pending, error: Exception | None) -> None:

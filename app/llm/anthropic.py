@@ -8,7 +8,7 @@ raises nothing for a truncated stream.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 import anthropic
@@ -18,9 +18,16 @@ from plangate.spec.vendors import VENDORS
 
 from app.llm.anthropic_turn import AnthropicTurn
 from app.llm.client import ModelClient
-from app.llm.messages import Block, Message, ModelRequest, Text, Thinking, ToolResult, ToolUse
-from app.llm.provider import BrokenTurn, NotAuthorized, ProviderFault, Refused, ServerFault, Unreachable
-from app.llm.sse import SseReader, loads_event
+from app.llm.messages import Block, Message, ModelRequest, Text, Thinking, ToolResultPart, ToolUse
+from app.llm.provider import (
+    BrokenTurn,
+    NotAuthorized,
+    ProviderFault,
+    RequestRejected,
+    ServerFault,
+    Unreachable,
+)
+from app.llm.sse import SseDecoder, loads_event
 from app.llm.wire import VendorProvider, arguments_object, get_int, stream_timeout, validate_key
 
 AnthropicClient = AsyncAnthropic | AsyncAnthropicBedrock | AsyncAnthropicVertex
@@ -47,17 +54,17 @@ SDK_CLASS_FAULTS: Final[dict[str, type[ProviderFault] | None]] = {
     "MutuallyExclusiveAuthError": NotAuthorized,
     "RetryableError": ServerFault,
     # Parts of the SDK that the adapter does not call.
-    "APIWebhookValidationError": Refused,
-    "MissingDependencyError": Refused,
-    "ToolsetUsageError": Refused,
-    "ToolsetClosedError": Refused,
-    "ToolsetConfigError": Refused,
-    "ToolsetContractError": Refused,
-    "ToolsetsFixedError": Refused,
-    "AsyncOnSyncToolsetError": Refused,
-    "SyncOnAsyncToolsetError": Refused,
-    "NestedCallError": Refused,
-    "BrowserStateError": Refused,
+    "APIWebhookValidationError": RequestRejected,
+    "MissingDependencyError": RequestRejected,
+    "ToolsetUsageError": RequestRejected,
+    "ToolsetClosedError": RequestRejected,
+    "ToolsetConfigError": RequestRejected,
+    "ToolsetContractError": RequestRejected,
+    "ToolsetsFixedError": RequestRejected,
+    "AsyncOnSyncToolsetError": RequestRejected,
+    "SyncOnAsyncToolsetError": RequestRejected,
+    "NestedCallError": RequestRejected,
+    "BrowserStateError": RequestRejected,
 }
 """See VendorProvider.class_faults; a test walks the SDK's exceptions."""
 
@@ -117,9 +124,8 @@ class AnthropicProvider(VendorProvider):
         return get_int(request.extra, "max_tokens") or _max_tokens(request)
 
     def _decoder(self) -> Any:
-        """Create the decoder that the SDK uses for events. Only the async half of the SDK's protocol is
-        implemented."""
-        return _AnthropicDecoder(self._line_bytes)
+        """Create the decoder that the SDK uses for events."""
+        return SseDecoder(self._line_bytes, lambda type, data: AnthropicEvent(event=type, data=data))
 
     async def _open(self, request: ModelRequest) -> AsyncStream[object]:
         # `messages.create` would build typed events and warn about models that it considers old.
@@ -136,18 +142,6 @@ class AnthropicProvider(VendorProvider):
 class AnthropicEvent(ServerSentEvent):
     def json(self) -> Any:
         return loads_event(self.data)
-
-
-class _AnthropicDecoder:
-    """Replacement for the SDK's decoder, which has no limits."""
-
-    def __init__(self, limit: int) -> None:
-        self._events = SseReader(limit)
-
-    async def aiter_bytes(self, iterator: AsyncIterator[bytes]) -> AsyncIterator[AnthropicEvent]:
-        async for data in iterator:
-            for event in self._events.feed(data):
-                yield AnthropicEvent(event=event.type, data=event.data)
 
 
 def request_body(request: ModelRequest) -> dict[str, Any]:
@@ -185,7 +179,7 @@ def _max_tokens(request: ModelRequest) -> int:
 def _message(message: Message) -> dict[str, Any] | None:
     """Return a message as the API expects it, tool results first, or None if it is empty: the API rejects
     empty messages."""
-    blocks: Sequence[Block] = sorted(message.blocks, key=lambda block: not isinstance(block, ToolResult))
+    blocks: Sequence[Block] = sorted(message.blocks, key=lambda block: not isinstance(block, ToolResultPart))
     content = [rendered for block in blocks if (rendered := _block(block)) is not None]
     return {"role": message.role, "content": content} if content else None
 

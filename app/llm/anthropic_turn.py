@@ -24,7 +24,8 @@ from app.llm.messages import (
     TurnDone,
     Usage,
 )
-from app.llm.provider import BrokenTurn, ContextOverflow, ProviderFault, Refused
+from app.llm.provider import BrokenTurn, ContextOverflow, RequestRejected
+from app.llm.turns import stop_reason_of, turn_of_blocks
 
 _T = TypeVar("_T")
 
@@ -145,39 +146,22 @@ class AnthropicTurn:
         """Return the whole turn. Raise BrokenTurn if the stream ended early."""
         if not (self.is_complete and self._has_started and self._stop_reason):
             raise BrokenTurn("The provider's stream ended in the middle of the turn.", usage=self.usage)
-        stop_reason = _STOP_REASONS.get(self._stop_reason)
-        if stop_reason is None:
-            raise self._stop_fault(self._stop_reason)
-        if stop_reason in ("end_turn", "tool_use") and not all(part.closed for part in self._parts.values()):
-            raise BrokenTurn("The provider ended the turn in the middle of a block.", usage=self.usage)
-        blocks = tuple(
-            block
-            for _, part in sorted(self._parts.items())
-            if (block := self._block(part, stop_reason)) is not None
-        )
-        if stop_reason in ("end_turn", "tool_use"):
-            calls = any(isinstance(block, ToolUse) for block in blocks)
-            stop_reason = "tool_use" if calls else "end_turn"
-        return TurnDone(blocks, stop_reason, self.usage, self._model)
-
-    def _stop_fault(self, stop_reason: str) -> ProviderFault:
-        if stop_reason == "model_context_window_exceeded":
-            return ContextOverflow("The turn filled the model's window before it ended.", usage=self.usage)
-        if stop_reason == "pause_turn":
-            return Refused(
+        if self._stop_reason == "model_context_window_exceeded":
+            raise ContextOverflow("The turn filled the model's window before it ended.", usage=self.usage)
+        if self._stop_reason == "pause_turn":
+            raise RequestRejected(
                 "The turn paused for a tool that runs at the provider, which is not supported; remove it "
                 "from the model's `extra`.",
                 usage=self.usage,
             )
-        return BrokenTurn(
-            f"The provider ended the turn for an unknown reason: {stop_reason}", usage=self.usage
-        )
+        stop_reason = stop_reason_of(_STOP_REASONS, self._stop_reason, self.usage)
+        return turn_of_blocks(self._parts, _block, stop_reason, self.usage, self._model)
 
     def _open_block(self, index: int, content: _ContentBlock) -> Iterator[StreamPart]:
         if index in self._parts or index < 0:
             raise BrokenTurn("The provider numbers the blocks of the turn wrongly.", usage=self.usage)
         if content.type not in ("text", "thinking", "redacted_thinking", "tool_use"):
-            raise Refused(
+            raise RequestRejected(
                 f"The turn holds a block of the type {content.type!r}, which is not supported; remove what "
                 "asks for it from the model's `extra`.",
                 usage=self.usage,
@@ -207,19 +191,11 @@ class AnthropicTurn:
     def _partial_block(self, index: int) -> _PartialBlock:
         part = self._parts.get(index)
         if part is None or part.closed:
-            raise BrokenTurn("The provider sent a piece of a block that is not open.", usage=self.usage)
+            raise BrokenTurn(
+                "The provider sent a delta for a content block that has not started or has already ended.",
+                usage=self.usage,
+            )
         return part
-
-    def _block(self, part: _PartialBlock, stop_reason: StopReason) -> Text | Thinking | ToolUse | None:
-        start, text = part.start, "".join(part.text)
-        if start.type == "text":
-            return Text(text) if text else None
-        if start.type == "redacted_thinking":
-            return Thinking("", {"redacted": start.data})
-        if start.type == "thinking":
-            signature = "".join(part.signature)
-            return Thinking(text, {"signature": signature} if signature else {})
-        return ToolUse(start.id, start.name, _arguments(part, stop_reason))
 
     def _update_usage(self, counts: _TokenCounts | None) -> None:
         if counts is None:
@@ -234,16 +210,28 @@ class AnthropicTurn:
         )
 
 
-def _arguments(part: _PartialBlock, stop_reason: StopReason) -> str:
+def _block(part: _PartialBlock, is_whole: bool) -> Text | Thinking | ToolUse | None:
+    start, text = part.start, "".join(part.text)
+    if start.type == "text":
+        return Text(text) if text else None
+    if start.type == "redacted_thinking":
+        return Thinking("", {"redacted": start.data})
+    if start.type == "thinking":
+        signature = "".join(part.signature)
+        return Thinking(text, {"signature": signature} if signature else {})
+    return ToolUse(start.id, start.name, _arguments(part, is_whole))
+
+
+def _arguments(part: _PartialBlock, is_whole: bool) -> str:
     """Return the tool JSON as received.
 
     The API sends nothing for a call without arguments, which is valid only if the turn is complete: in a
     truncated turn the text stays empty, which is invalid JSON and so never dispatched. Some servers send the
     whole input in the block's start.
     """
-    written = "".join(part.json)
-    if written or stop_reason not in ("end_turn", "tool_use"):
-        return written
+    text = "".join(part.json)
+    if text or not is_whole:
+        return text
     return json.dumps(part.start.input or {}, ensure_ascii=False)
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import base64
 import json
-from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import aclosing
 from typing import TYPE_CHECKING, Final
 
@@ -25,7 +25,7 @@ from app.llm.converse import BearerKey, ConverseProvider
 from app.llm.eventstream import Frame, FrameReader, InvalidFrame
 from app.llm.iam_keys import IamKeys
 from app.llm.messages import ModelRequest, StreamPart
-from app.llm.provider import ProviderNotBuilt, Refused
+from app.llm.provider import ProviderNotBuilt, RequestRejected
 from app.llm.sse import loads_event
 from app.llm.wire import NO_KEY, validate_key
 
@@ -117,7 +117,9 @@ class BedrockProvider(AnthropicProvider):
 
     async def stream(self, request: ModelRequest) -> AsyncGenerator[StreamPart, None]:
         if not request.model.partition(";")[0].strip("."):
-            raise Refused(f"The model id {request.model!r} cannot be part of a URL; use a Bedrock model id.")
+            raise RequestRejected(
+                f"The model id {request.model!r} cannot be part of a URL; use a Bedrock model id."
+            )
         if self._signer is not None:
             await self._signer.load()  # the SDK would wrap what this may raise
         claude = uses_messages_api(request.model)
@@ -125,9 +127,6 @@ class BedrockProvider(AnthropicProvider):
         async with aclosing(parts):
             async for part in parts:
                 yield part
-
-    def _secret_texts(self) -> Sequence[str]:
-        return self._secrets
 
     def _turn(self, request: ModelRequest) -> AnthropicTurn:
         return AnthropicTurn(request.model, keep_requested_name=True)
@@ -185,5 +184,5 @@ def _error_message(payload: bytes) -> str | None:
         body = json.loads(payload)
     except ValueError:
         return None
-    found = body.get("message", body.get("Message")) if isinstance(body, dict) else None
-    return found if isinstance(found, str) else None
+    message = body.get("message", body.get("Message")) if isinstance(body, dict) else None
+    return message if isinstance(message, str) else None

@@ -20,13 +20,11 @@ from app.base.egress import (
     MAX_RESPONSE_BYTES,
     PIECE_BYTES,
     PIECES_AT_ONCE,
-    EgressPolicy,
-    EgressRefused,
     EgressTransport,
     OpenTransport,
     no_cookies,
-    requesting_tenant,
 )
+from app.base.egress_policy import EgressDenied, EgressPolicy, requesting_tenant
 from app.base.metrics import Metrics
 from app.base.shares import TenantShares
 from app.llm.provider import TooMuchSent
@@ -36,8 +34,6 @@ STREAMS_PER_SLOT: Final = 16
 
 MIN_LINE_COST_BYTES: Final = 64
 """A line counts as at least this many bytes: each costs work, even if it has one byte."""
-
-MAX_REMEMBERED_TENANTS: Final = 10_000  # tenants whose rate is kept although they have no open stream
 
 _turn_bytes: ContextVar[int | None] = ContextVar("turn_bytes", default=None)
 """Maximum bytes of the response to the current request."""
@@ -52,6 +48,8 @@ class ModelBounds:
     line_bytes: int = 1024 * 1024
     bytes_per_token: int = 4096
     tenant_bytes_per_s: int = 4 * 1024 * 1024
+    remembered_tenants: int = 10_000
+    """Tenants whose rate is remembered although they have no open stream."""
 
     def turn_bytes(self, max_tokens: int | None) -> int:
         """Return the maximum bytes of a turn with `max_tokens` requested tokens; None if the request has no
@@ -96,7 +94,7 @@ class ModelTraffic:
         is free."""
         now = self._clock()
         paid_until = max(self._paid_until.get(tenant, 0.0), now - 1) + cost / self.bounds.tenant_bytes_per_s
-        if tenant not in self._paid_until and len(self._paid_until) >= MAX_REMEMBERED_TENANTS:
+        if tenant not in self._paid_until and len(self._paid_until) >= self.bounds.remembered_tenants:
             self._paid_until = {t: until for t, until in self._paid_until.items() if until > now - 1}
         self._paid_until[tenant] = paid_until
         if paid_until > now:
@@ -134,7 +132,7 @@ class ModelClient(httpx2.AsyncClient):
     async def _bound_body(self, response: httpx2.Response) -> None:
         if response.headers.get("content-encoding", "identity").lower() != "identity":
             why = "its response is compressed although the request did not allow it"
-            raise EgressRefused(response.request.url.host, why, allowable=False)
+            raise EgressDenied(response.request.url.host, why, allowable=False)
         bounds = self.traffic.bounds
         limit = (_turn_bytes.get() or MAX_RESPONSE_BYTES) if response.is_success else bounds.line_bytes
         response.stream = _BoundedBody(response.stream, limit, self.traffic, requesting_tenant())

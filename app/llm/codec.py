@@ -6,7 +6,7 @@ from typing import Any
 
 import orjson
 
-from app.llm.messages import Block, StopReason, Text, Thinking, ToolResult, ToolUse
+from app.llm.messages import Block, StopReason, Text, Thinking, ToolResultPart, ToolUse
 
 
 def dump_turn(blocks: tuple[Text | Thinking | ToolUse, ...], stop_reason: StopReason) -> bytes:
@@ -23,7 +23,7 @@ def load_turn(data: bytes) -> tuple[tuple[Text | Thinking | ToolUse, ...], StopR
 
 def block_wire(block: Block) -> dict[str, Any]:
     """Return a block of any message in a readable form."""
-    if isinstance(block, ToolResult):
+    if isinstance(block, ToolResultPart):
         return {
             "type": "tool_result",
             "toolUseId": block.tool_use_id,

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 from collections import deque
-from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterator, Mapping
 from types import TracebackType
 from typing import Any, ClassVar, Final, Self
 from urllib.parse import quote
@@ -17,7 +17,7 @@ import httpx2
 from app.llm.client import ModelClient
 from app.llm.converse_turn import REDACTED, SIGNATURE, ConverseTurn
 from app.llm.eventstream import Frame, FrameReader, InvalidFrame
-from app.llm.messages import Block, Message, ModelRequest, Text, Thinking, ToolResult, ToolUse
+from app.llm.messages import Block, Message, ModelRequest, Text, Thinking, ToolResultPart, ToolUse
 from app.llm.provider import ProviderFault
 from app.llm.sse import loads_event
 from app.llm.wire import VendorProvider, VendorStream, arguments_object, get_int, stream_timeout
@@ -64,19 +64,16 @@ class ConverseProvider(VendorProvider):
 
     async def _open(self, request: ModelRequest) -> VendorStream:
         url = f"{self._base_url}/model/{quote(request.model, safe='')}/converse-stream"
-        sent = self._http_client.build_request(
+        http_request = self._http_client.build_request(
             "POST", url, json=request_body(request), headers={"accept": "*/*"}, timeout=self._timeout
         )
-        response = await self._http_client.send(sent, stream=True, auth=self._auth)
+        response = await self._http_client.send(http_request, stream=True, auth=self._auth)
         if response.status_code != 200:
             try:
                 raise ConverseError(response.status_code, _body(await response.aread()), response)
             finally:
                 await response.aclose()
         return _ConverseStream(response, FrameReader(self._line_bytes))
-
-    def _secret_texts(self) -> Sequence[str]:
-        return self._secrets
 
 
 class BearerKey(httpx2.Auth):
@@ -139,8 +136,8 @@ def _body(data: bytes) -> object:
 
 
 def _error_parts(body: object) -> tuple[None, str]:
-    found = body.get("message", body.get("Message")) if isinstance(body, dict) else None
-    return None, found if isinstance(found, str) and found else "no message"
+    message = body.get("message", body.get("Message")) if isinstance(body, dict) else None
+    return None, message if isinstance(message, str) and message else "no message"
 
 
 def request_body(request: ModelRequest) -> dict[str, Any]:
@@ -179,7 +176,7 @@ def _messages(request: ModelRequest) -> list[dict[str, Any]]:
 
 def _content(message: Message, *, with_tools: bool) -> list[dict[str, Any]]:
     """Return the blocks of a message, results of tools first."""
-    blocks = sorted(message.blocks, key=lambda block: not isinstance(block, ToolResult))
+    blocks = sorted(message.blocks, key=lambda block: not isinstance(block, ToolResultPart))
     return [part for block in blocks if (part := _part(block, with_tools=with_tools)) is not None]
 
 

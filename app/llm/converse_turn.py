@@ -23,7 +23,8 @@ from app.llm.messages import (
     TurnDone,
     Usage,
 )
-from app.llm.provider import BrokenTurn, ContextOverflow, Refused
+from app.llm.provider import BrokenTurn, ContextOverflow, RequestRejected
+from app.llm.turns import stop_reason_of, turn_of_blocks
 
 SIGNATURE: Final = "converseSignature"
 REDACTED: Final = "converseRedacted"
@@ -146,23 +147,9 @@ class ConverseTurn:
             raise BrokenTurn("The provider's stream ended in the middle of the turn.", usage=self.usage)
         if self._stop_reason == "model_context_window_exceeded":
             raise ContextOverflow("The turn filled the model's window before it ended.", usage=self.usage)
-        stop_reason = _STOP_REASONS.get(self._stop_reason)
-        if stop_reason is None:  # also malformed_tool_use and malformed_model_output: another try may succeed
-            raise BrokenTurn(
-                f"The provider ended the turn for an unknown reason: {self._stop_reason[:100]}",
-                usage=self.usage,
-            )
-        ended_itself = stop_reason in ("end_turn", "tool_use")
-        if ended_itself and not all(part.closed for part in self._parts.values()):
-            raise BrokenTurn("The provider ended the turn in the middle of a block.", usage=self.usage)
-        blocks = tuple(
-            block
-            for _, part in sorted(self._parts.items())
-            if (block := _block(part, ended_itself=ended_itself)) is not None
-        )
-        if ended_itself:
-            stop_reason = "tool_use" if any(isinstance(block, ToolUse) for block in blocks) else "end_turn"
-        return TurnDone(blocks, stop_reason, self.usage, self._model)
+        # malformed_tool_use and malformed_model_output are unknown, too: another try may succeed
+        stop_reason = stop_reason_of(_STOP_REASONS, self._stop_reason, self.usage)
+        return turn_of_blocks(self._parts, _block, stop_reason, self.usage, self._model)
 
     def _apply_delta(self, event: _DeltaEvent) -> Iterator[StreamPart]:
         """Apply a delta. Blocks of text and of reasoning have no start: the first delta opens them."""
@@ -193,7 +180,10 @@ class ConverseTurn:
         if part is None and opens:
             part = self._parts[index] = _GrowingBlock()
         if part is None or part.closed:
-            raise BrokenTurn("The provider sent a piece of a block that is not open.", usage=self.usage)
+            raise BrokenTurn(
+                "The provider sent a delta for a content block that has not started or has already ended.",
+                usage=self.usage,
+            )
         return part
 
     def _update_usage(self, counts: _ConverseCounts | None) -> None:
@@ -208,17 +198,15 @@ class ConverseTurn:
 
 def _pair(event: object) -> tuple[str, Any]:
     if not isinstance(event, tuple) or len(event) != 2:
-        raise Refused("An event of Bedrock has a type and a payload.")
+        raise RequestRejected("An event of Bedrock has a type and a payload.")
     return event
 
 
-def _block(part: _GrowingBlock, *, ended_itself: bool) -> Text | Thinking | ToolUse | None:
+def _block(part: _GrowingBlock, is_whole: bool) -> Text | Thinking | ToolUse | None:
     """Return a finished block. A call without arguments has no JSON, which is valid only if the turn is complete."""
     if part.tool is not None:
-        written = "".join(part.json)
-        return ToolUse(
-            part.tool.toolUseId, part.tool.name, written or (json.dumps({}) if ended_itself else "")
-        )
+        arguments = "".join(part.json)
+        return ToolUse(part.tool.toolUseId, part.tool.name, arguments or (json.dumps({}) if is_whole else ""))
     if part.is_thinking:
         return Thinking("".join(part.thinking), dict(part.opaque))
     text = "".join(part.text)

@@ -68,7 +68,7 @@ class FrameReader:
 
 
 def _headers(data: bytes) -> dict[str, str]:
-    found: dict[str, str] = {}
+    headers: dict[str, str] = {}
     at = 0
     try:
         while at < len(data):
@@ -84,7 +84,7 @@ def _headers(data: bytes) -> dict[str, str]:
                 raise InvalidFrame("a header is longer than the headers")
             at += size
             if kind == _STRING:
-                found[name] = value.decode()
+                headers[name] = value.decode()
     except (IndexError, KeyError, struct.error, UnicodeDecodeError) as error:
         raise InvalidFrame("its headers cannot be read") from error
-    return found
+    return headers

@@ -17,7 +17,7 @@ import httpx2
 import pydantic
 
 from app.base.clock import retry_after_s
-from app.base.egress import EgressRefused
+from app.base.egress_policy import EgressDenied
 from app.llm.eventstream import InvalidFrame
 from app.llm.messages import Usage
 from app.llm.provider import (
@@ -27,7 +27,7 @@ from app.llm.provider import (
     Overloaded,
     ProviderFault,
     RateLimited,
-    Refused,
+    RequestRejected,
     ServerFault,
     TooMuchSent,
     Unreachable,
@@ -37,19 +37,19 @@ MAX_MESSAGE_CHARS: Final = 500
 """Maximum characters of a vendor's message in a fault."""
 
 STATUS_FAULTS: Final[Mapping[int, type[ProviderFault]]] = {
-    400: Refused,
+    400: RequestRejected,
     401: NotAuthorized,
-    402: Refused,
+    402: RequestRejected,
     403: NotAuthorized,
-    404: Refused,
+    404: RequestRejected,
     408: Unreachable,
     409: Overloaded,  # a lock at the vendor timed out; the SDKs would retry it too
-    412: Refused,
-    413: Refused,
-    422: Refused,
+    412: RequestRejected,
+    413: RequestRejected,
+    422: RequestRejected,
     424: ServerFault,  # Bedrock: the model itself failed
     429: RateLimited,
-    431: Refused,
+    431: RequestRejected,
     499: Unreachable,
     500: ServerFault,
     501: ServerFault,
@@ -61,12 +61,12 @@ STATUS_FAULTS: Final[Mapping[int, type[ProviderFault]]] = {
 
 KIND_FAULTS: Final[Mapping[str, type[ProviderFault]]] = {
     # Anthropic, `error.type`
-    "invalid_request_error": Refused,
+    "invalid_request_error": RequestRejected,
     "authentication_error": NotAuthorized,
     "permission_error": NotAuthorized,
-    "billing_error": Refused,
-    "not_found_error": Refused,
-    "request_too_large": Refused,
+    "billing_error": RequestRejected,
+    "not_found_error": RequestRejected,
+    "request_too_large": RequestRejected,
     "rate_limit_error": RateLimited,
     "timeout_error": Unreachable,
     "api_error": ServerFault,
@@ -88,7 +88,7 @@ KIND_FAULTS: Final[Mapping[str, type[ProviderFault]]] = {
     "modelTimeoutException": Unreachable,
     "serviceUnavailableException": Overloaded,
     "throttlingException": RateLimited,
-    "validationException": Refused,
+    "validationException": RequestRejected,
 }
 
 BUDGET_CODES: Final = frozenset(
@@ -107,7 +107,7 @@ CONNECTION_ERRORS: Final = (
     httpx2.StreamError,
     OSError,
     anyio.EndOfStream,
-    EgressRefused,
+    EgressDenied,
 )
 """Errors of broken or refused connections. httpx2 does not wrap TLS errors, which are OSErrors."""
 
@@ -129,9 +129,9 @@ def fault_from_sdk(
     Use its class if `classes`, the vendor's table, has an entry for it; else the response that it carries (an
     error in the middle of a stream has a body, and status 200 or none); else its cause.
     """
-    named = classes.get(type(error).__name__)
-    if named is not None and named is not Unreachable:
-        return named(clip_message(str(error)), usage=usage)
+    fault = classes.get(type(error).__name__)
+    if fault is not None and fault is not Unreachable:
+        return fault(clip_message(str(error)), usage=usage)
     status, body = getattr(error, "status_code", None), getattr(error, "body", None)
     if status is None and not body:
         return fault_from_connection(error, usage)
@@ -161,26 +161,26 @@ def fault_from_status(
     A status below 400 is either an error event in a stream that began well, where the codes decide, or a
     redirect, which is never followed.
     """
-    shown = clip_message(message)
+    clipped = clip_message(message)
     if code in BUDGET_CODES:
-        return Refused(f"The budget at the provider is used up: {shown}", usage=usage)
+        return RequestRejected(f"The budget at the provider is used up: {clipped}", usage=usage)
     limited = any(KIND_FAULTS.get(word or "") is RateLimited for word in (kind, code))
     of_the_prompt = status in (400, 413, 422) or (status < 300 and not limited)
     if of_the_prompt and (code == "context_length_exceeded" or _OVERFLOW.search(message)):
-        return ContextOverflow(f"The prompt is larger than the model's window: {shown}", usage=usage)
+        return ContextOverflow(f"The prompt is larger than the model's window: {clipped}", usage=usage)
     if 300 <= status < 400:
-        return Refused(
+        return RequestRejected(
             f"The provider redirects ({status}). Redirects are not followed; set baseUrl to the final address.",
             usage=usage,
         )
     fault = _fault_type(status, kind, code)
     prefix = f"The provider returned {status}" if status >= 400 else "The provider aborted the stream"
-    return fault(f"{prefix}: {shown}", retry_after_s=retry_after_s(headers), usage=usage)
+    return fault(f"{prefix}: {clipped}", retry_after_s=retry_after_s(headers), usage=usage)
 
 
 def _fault_type(status: int, kind: str | None, code: str | None) -> type[ProviderFault]:
     if status >= 400:
-        return STATUS_FAULTS.get(status) or (ServerFault if status >= 500 else Refused)
+        return STATUS_FAULTS.get(status) or (ServerFault if status >= 500 else RequestRejected)
     for word in (code, kind):
         if word is None:
             continue
@@ -194,14 +194,14 @@ def _fault_type(status: int, kind: str | None, code: str | None) -> type[Provide
 def fault_from_connection(error: BaseException, usage: Usage | None = None) -> ProviderFault:
     """Return the fault for an exception without a response, or in the middle of one.
 
-    An EgressRefused among the causes becomes a refusal with its message. Messages of other errors are not
+    An EgressDenied among the causes becomes a refusal with its message. Messages of other errors are not
     repeated, because they may contain a header, such as the key.
     """
     for cause in _cause_chain(error):
-        if isinstance(cause, EgressRefused | TooMuchSent):
-            return Refused(str(cause), usage=usage)
+        if isinstance(cause, EgressDenied | TooMuchSent):
+            return RequestRejected(str(cause), usage=usage)
         if isinstance(cause, httpx2.LocalProtocolError | httpx2.UnsupportedProtocol | httpx2.InvalidURL):
-            return Refused(
+            return RequestRejected(
                 "The request to the provider is not valid HTTP; check baseUrl and the key.", usage=usage
             )
         if isinstance(cause, httpx2.DecodingError):
@@ -259,12 +259,12 @@ def clip_message(message: str) -> str:
 
 
 def _cause_chain(error: BaseException) -> list[BaseException]:
-    found: list[BaseException] = []
+    causes: list[BaseException] = []
     current: BaseException | None = error
-    while current is not None and current not in found:
-        found.append(current)
+    while current is not None and current not in causes:
+        causes.append(current)
         current = current.__cause__ or current.__context__
-    return found
+    return causes
 
 
 def _deepest_name(error: BaseException) -> str:

@@ -41,7 +41,7 @@ class IamKeys:
 
 
 def _text(value: dict[str, Any], name: str) -> str | None:
-    """Return a part of the keys. Raise ProviderNotBuilt for one that no header can carry."""
+    """Return one field of the credentials. Raise ProviderNotBuilt if it is not valid in an HTTP header."""
     part = value.get(name)
     if part is None:
         return None

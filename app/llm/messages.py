@@ -30,7 +30,7 @@ class ToolUse:
 
 
 @dataclass(frozen=True, slots=True)
-class ToolResult:
+class ToolResultPart:
     """The result of a ToolUse, as the text that the model reads."""
 
     tool_use_id: str
@@ -39,7 +39,7 @@ class ToolResult:
     on_record: str | None = None  # what is kept of it, if the content must not be in records and events
 
 
-Block = Text | Thinking | ToolUse | ToolResult
+Block = Text | Thinking | ToolUse | ToolResultPart
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ stream is read as plain JSON and checked here.
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import Iterator
 from typing import Any, Final
 
 import openai
@@ -16,10 +16,10 @@ from openai._streaming import ServerSentEvent
 from plangate.spec.vendors import VENDORS
 
 from app.llm.client import ModelClient
-from app.llm.messages import Message, ModelRequest, Text, ToolResult, ToolUse
+from app.llm.messages import Message, ModelRequest, Text, ToolResultPart, ToolUse
 from app.llm.openai_turn import OpenAITurn
-from app.llm.provider import BrokenTurn, NotAuthorized, ProviderFault, Refused, Unreachable
-from app.llm.sse import SseReader, loads_event
+from app.llm.provider import BrokenTurn, NotAuthorized, ProviderFault, RequestRejected, Unreachable
+from app.llm.sse import SseDecoder, loads_event
 from app.llm.wire import VendorProvider, arguments_object, get_int, stream_timeout, validate_key
 
 SDK_CLASS_FAULTS: Final[dict[str, type[ProviderFault] | None]] = {
@@ -37,17 +37,17 @@ SDK_CLASS_FAULTS: Final[dict[str, type[ProviderFault] | None]] = {
     "SubjectTokenProviderError": NotAuthorized,
     "MutuallyExclusiveAuthError": NotAuthorized,
     # Parts of the SDK that the adapter does not call.
-    "LengthFinishReasonError": Refused,
-    "ContentFilterFinishReasonError": Refused,
-    "WebSocketConnectionClosedError": Refused,
-    "WebSocketQueueFullError": Refused,
-    "APIRemovedInV1": Refused,
-    "_AmbiguousModuleClientUsageError": Refused,
-    "MissingDependencyError": Refused,
-    "AgentFilePreparationError": Refused,
-    "AgentFileStagingError": Refused,
-    "AgentOutputParseError": Refused,
-    "AgentTurnResultError": Refused,
+    "LengthFinishReasonError": RequestRejected,
+    "ContentFilterFinishReasonError": RequestRejected,
+    "WebSocketConnectionClosedError": RequestRejected,
+    "WebSocketQueueFullError": RequestRejected,
+    "APIRemovedInV1": RequestRejected,
+    "_AmbiguousModuleClientUsageError": RequestRejected,
+    "MissingDependencyError": RequestRejected,
+    "AgentFilePreparationError": RequestRejected,
+    "AgentFileStagingError": RequestRejected,
+    "AgentOutputParseError": RequestRejected,
+    "AgentTurnResultError": RequestRejected,
 }
 """See VendorProvider.class_faults; a test walks the SDK's exceptions."""
 
@@ -96,9 +96,8 @@ class OpenAIProvider(VendorProvider):
         return OpenAITurn(request.model)
 
     def _decoder(self) -> Any:
-        """Create the decoder that the SDK uses for events. Only the async half of the SDK's protocol is
-        implemented."""
-        return _OpenAIDecoder(self._line_bytes)
+        """Create the decoder that the SDK uses for events."""
+        return SseDecoder(self._line_bytes, lambda type, data: _OpenAIEvent(event=type, data=data))
 
     def _output_tokens(self, request: ModelRequest) -> int | None:
         limit = get_int(request.extra, "max_tokens") or get_int(request.extra, "max_completion_tokens")
@@ -118,18 +117,6 @@ class OpenAIProvider(VendorProvider):
 class _OpenAIEvent(ServerSentEvent):
     def json(self) -> Any:
         return loads_event(self.data)
-
-
-class _OpenAIDecoder:
-    """Replacement for the SDK's decoder, which has no limits."""
-
-    def __init__(self, limit: int) -> None:
-        self._events = SseReader(limit)
-
-    async def aiter_bytes(self, iterator: AsyncIterator[bytes]) -> AsyncIterator[_OpenAIEvent]:
-        async for data in iterator:
-            for event in self._events.feed(data):
-                yield _OpenAIEvent(event=event.type, data=event.data)
 
 
 def request_body(request: ModelRequest, limit_name: str) -> dict[str, Any]:
@@ -185,9 +172,9 @@ def _assistant(message: Message) -> Iterator[dict[str, Any]]:
 
 
 def _user(message: Message) -> Iterator[dict[str, Any]]:
-    """Yield the results of calls as messages of their own, right after the calls, then the text."""
+    """Yield the results of calls as separate messages, right after the calls, then the text."""
     for block in message.blocks:
-        if isinstance(block, ToolResult):
+        if isinstance(block, ToolResultPart):
             yield {"role": "tool", "tool_call_id": block.tool_use_id, "content": block.content}
     text = "\n".join(block.text for block in message.blocks if isinstance(block, Text))
     if text:

@@ -24,7 +24,8 @@ from app.llm.messages import (
     TurnDone,
     Usage,
 )
-from app.llm.provider import BrokenTurn, Refused
+from app.llm.provider import BrokenTurn, RequestRejected
+from app.llm.turns import ended_itself, stop_reason_of
 
 MAX_CALLS_PER_TURN: Final = 1000
 """Limits the cost of matching each piece of a call with earlier calls."""
@@ -144,15 +145,10 @@ class OpenAITurn:
             raise BrokenTurn("The provider's stream ended in the middle of the turn.", usage=self.usage)
         if self._has_trailing_content:
             raise BrokenTurn("The provider's stream continued after its end.", usage=self.usage)
-        stop_reason = _STOP_REASONS.get(self._finish_reason)
-        if stop_reason is None:
-            raise BrokenTurn(
-                f"The provider ended the turn for an unknown reason: {self._finish_reason[:100]}",
-                usage=self.usage,
-            )
-        ended_itself = stop_reason in ("end_turn", "tool_use")
-        calls = tuple(self._tool_use(call, ended_itself) for call in self._calls)
-        if ended_itself:
+        stop_reason = stop_reason_of(_STOP_REASONS, self._finish_reason, self.usage)
+        is_whole = ended_itself(stop_reason)
+        calls = tuple(self._tool_use(call, is_whole) for call in self._calls)
+        if is_whole:
             stop_reason = "refusal" if self._has_refusal else "tool_use" if calls else "end_turn"
         thinking, text = "".join(self._thinking), "".join(self._text)
         return TurnDone(
@@ -164,7 +160,9 @@ class OpenAITurn:
 
     def _apply_delta(self, delta: _ChoiceDelta) -> Iterator[StreamPart]:
         if delta.function_call is not None:
-            raise Refused("The server uses the deprecated `function_call`; it must support `tool_calls`.")
+            raise RequestRejected(
+                "The server uses the deprecated `function_call`; it must support `tool_calls`."
+            )
         thinking = delta.reasoning_content or delta.reasoning
         if thinking:
             self._thinking.append(thinking)
@@ -200,13 +198,13 @@ class OpenAITurn:
         self._calls.append(_PartialCall(piece.index))
         return self._calls[-1]
 
-    def _tool_use(self, call: _PartialCall, ended_itself: bool) -> ToolUse:
+    def _tool_use(self, call: _PartialCall, is_whole: bool) -> ToolUse:
         """Return a complete call. Empty arguments mean `{}`, but stay invalid JSON in a turn that was
         truncated."""
         if not call.name:
             raise BrokenTurn("The provider sent a tool call without a name.", usage=self.usage)
-        written = "".join(call.json)
-        arguments = "{}" if ended_itself and not written else written
+        text = "".join(call.json)
+        arguments = "{}" if is_whole and not text else text
         return ToolUse(call.id or f"call_{uuid.uuid4().hex}", call.name, arguments)
 
     def _update_usage(self, usage: _Usage | None) -> None:
@@ -214,11 +212,11 @@ class OpenAITurn:
             return
         prompt, output = usage.prompt_tokens_details, usage.completion_tokens_details
         read = (prompt.cached_tokens or 0) if prompt is not None else 0
-        written = (prompt.cache_write_tokens or 0) if prompt is not None else 0
+        cache_writes = (prompt.cache_write_tokens or 0) if prompt is not None else 0
         self.usage = Usage.from_server(
-            input_tokens=usage.prompt_tokens - read - written,
+            input_tokens=usage.prompt_tokens - read - cache_writes,
             output_tokens=usage.completion_tokens,
             cache_read_tokens=read,
-            cache_write_tokens=written,
+            cache_write_tokens=cache_writes,
             reasoning_tokens=(output.reasoning_tokens or 0) if output is not None else 0,
         )

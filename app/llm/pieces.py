@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import pairwise
 
-from app.llm.messages import Message, Text, ToolResult
+from app.llm.messages import Message, Text, ToolResultPart
 
 MAX_PIECE_CHARS = 256
 """Maximum characters of one delta."""
@@ -30,7 +30,7 @@ def prompt_index(messages: Sequence[Message]) -> int | None:
     """Return the index of this run's prompt: the last user message with text and without a tool result."""
     for at in range(len(messages) - 1, -1, -1):
         message = messages[at]
-        if message.role != "user" or any(isinstance(block, ToolResult) for block in message.blocks):
+        if message.role != "user" or any(isinstance(block, ToolResultPart) for block in message.blocks):
             continue
         if any(isinstance(block, Text) for block in message.blocks):
             return at

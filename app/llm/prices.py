@@ -1,4 +1,4 @@
-"""What a model call costs, from a maintained offline price table. An unknown model has no price, never zero."""
+"""Prices of model calls, from a maintained offline table. An unknown model has no price, never zero."""
 
 from __future__ import annotations
 
@@ -42,33 +42,33 @@ def _table() -> tuple[ModuleType, str]:
 
 def preload(provider: str) -> None:
     """Load the prices of a vendor, a quarter of a second of work, so that no event loop has to at the first call."""
-    _found(provider, "", Usage())
+    _price(provider, "", Usage())
 
 
 def price(provider: str, model: str, usage: Usage) -> Cost | None:
     """Return the price of one call, or None if the table does not know the model. `provider` is a kind."""
     now = datetime.now(UTC)
-    found = _found(provider, model, usage, now)
-    if found is None:
+    price = _price(provider, model, usage, now)
+    if price is None:
         return None
-    total: Decimal = found.total_price
+    total: Decimal = price.total_price
     return Cost(float(total), f"{now:%Y-%m-%d} genai-prices {_table()[1]}")
 
 
 def window(provider: str, model: str) -> int | None:
-    """How many tokens a model takes, prompt and answer together, or None where the table does not say."""
-    found = _found(provider, model, Usage())
-    return None if found is None else found.model.context_window
+    """Return the size of a model's context window in tokens, or None if the table does not have it."""
+    price = _price(provider, model, Usage())
+    return None if price is None else price.model.context_window
 
 
 def known_as(provider: str, model: str) -> str | None:
     """Return the table's own name of a model, or None. Many names mean one model: the table knows most
     models by a prefix."""
-    found = _found(provider, model, Usage())
-    return None if found is None else found.model.id
+    price = _price(provider, model, Usage())
+    return None if price is None else price.model.id
 
 
-def _found(provider: str, model: str, usage: Usage, at: datetime | None = None) -> Any:
+def _price(provider: str, model: str, usage: Usage, at: datetime | None = None) -> Any:
     vendor = VENDORS.get(provider)
     if vendor is None:
         return None

@@ -56,10 +56,10 @@ class BrokenTurn(ProviderFault):
     code, retryable = "provider_broken_turn", True
 
 
-class Refused(ProviderFault):
+class RequestRejected(ProviderFault):
     """The vendor refuses this request (400, 404, 413, 422): asking again gives the same."""
 
-    code = "provider_refused_request"
+    code = "provider_rejected_request"
 
 
 class NotAuthorized(ProviderFault):

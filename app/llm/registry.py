@@ -46,18 +46,18 @@ def build_provider(
     call for a vendor imports its SDK, a second of work: make it in a thread where an event loop must not
     wait.
     """
-    given = dict(options or {})
+    options = dict(options or {})
     if kind == "mock":
-        return _mock(given)
+        return _mock(options)
     if kind in MODEL_FREE_FIELDS:
-        _refuse_unknown(kind, given)
+        _refuse_unknown(kind, options)
         return NoopProvider() if kind == "noop" else ScriptedProvider()
     vendor = VENDORS.get(kind)
     if vendor is None:
         raise ProviderNotBuilt(
             f"There is no provider of kind {kind!r}: use one of {', '.join(sorted(PROVIDER_FIELDS))}."
         )
-    _refuse_unknown(kind, given.keys() - vendor.options.keys())
+    _refuse_unknown(kind, options.keys() - vendor.options.keys())
     if base_url is not None and not base_url.startswith(("https://", "http://")):
         raise ProviderNotBuilt("The provider's baseUrl must begin with https:// or http://.")
     try:
@@ -69,14 +69,14 @@ def build_provider(
         api_key=api_key,
         base_url=base_url,
         http_client=http_client,
-        **{vendor.options[option]: value for option, value in given.items()},
+        **{vendor.options[option]: value for option, value in options.items()},
     )
     return provider
 
 
-def _mock(given: dict[str, Any]) -> MockProvider:
-    text, tokens = given.pop("text", None), given.pop("tokens", None)
-    _refuse_unknown("mock", given)
+def _mock(options: dict[str, Any]) -> MockProvider:
+    text, tokens = options.pop("text", None), options.pop("tokens", None)
+    _refuse_unknown("mock", options)
     return MockProvider(tokens=tokens) if text is None else MockProvider(text, tokens=tokens)
 
 

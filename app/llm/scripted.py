@@ -26,6 +26,7 @@ from dataclasses import dataclass
 from typing import Any, NoReturn
 
 from jmespath.exceptions import JMESPathError
+from plangate.json_pointer import escape_step
 
 from app.base import jmespath
 from app.llm.messages import (
@@ -34,13 +35,13 @@ from app.llm.messages import (
     StreamPart,
     Text,
     TextDelta,
-    ToolResult,
+    ToolResultPart,
     ToolUse,
     TurnDone,
     Usage,
 )
 from app.llm.pieces import message_text, prompt_index, split_text
-from app.llm.provider import Refused
+from app.llm.provider import RequestRejected
 
 FLAT = "_tool"
 """The key of a flat call that names its tool."""
@@ -73,7 +74,7 @@ class Script:
     steps: tuple[ScriptStep, ...]
     answer: Any = None
 
-    def text(self, done: Sequence[ToolResult]) -> str:
+    def text(self, done: Sequence[ToolResultPart]) -> str:
         """Return the answer with its expressions replaced, or a summary of the results if there is none."""
         if self.answer is None:
             results = [_entry(step, result) for step, result in zip(self.steps, done, strict=False)]
@@ -83,13 +84,13 @@ class Script:
 
 
 class ScriptedProvider:
-    """Follows the script in the prompt. Raises Refused for a prompt without a script, before anything is
+    """Follows the script in the prompt. Raises RequestRejected for a prompt without a script, before anything is
     called."""
 
     async def stream(self, request: ModelRequest) -> AsyncGenerator[StreamPart, None]:
         at = prompt_index(request.messages)
         if at is None:
-            raise Refused(f"{FORMAT_HELP} This run has no prompt.")
+            raise RequestRejected(f"{FORMAT_HELP} This run has no prompt.")
         script = parse_script(message_text(request.messages[at]))
         done = _results_after(request.messages[at + 1 :])
         if len(done) < len(script.steps):
@@ -108,23 +109,25 @@ class ScriptedProvider:
 
 
 def parse_script(prompt: str) -> Script:
-    """Parse the script in a prompt. Raise Refused, with the location, if it is invalid."""
+    """Parse the script in a prompt. Raise RequestRejected, with the location, if it is invalid."""
     try:
         document = json.loads(prompt)
     except (ValueError, RecursionError) as error:
-        raise Refused(f"{FORMAT_HELP} This prompt is not: {error or 'it is nested too deeply'}.") from error
+        raise RequestRejected(
+            f"{FORMAT_HELP} This prompt is not: {error or 'it is nested too deeply'}."
+        ) from error
     if not isinstance(document, dict):
-        raise Refused(f"{FORMAT_HELP} This prompt is another kind of JSON value.")
+        raise RequestRejected(f"{FORMAT_HELP} This prompt is another kind of JSON value.")
     if "script" not in document or FLAT in document:
         return Script((_step(document, ""),))
     if document.keys() - {"script", "answer"} or not isinstance(document["script"], list):
-        raise Refused(f"{FORMAT_HELP} `script` must be a list, and only `answer` may be beside it.")
+        raise RequestRejected(f"{FORMAT_HELP} `script` must be a list, and only `answer` may be beside it.")
     steps = tuple(_step(item, f"/script/{at}") for at, item in enumerate(document["script"]))
     _validate(document.get("answer"), "/answer", 1)
     try:
         _json(document.get("answer")).encode()
     except ValueError as error:
-        raise Refused(f"The `answer` of the script is not JSON: {error}.") from error
+        raise RequestRejected(f"The `answer` of the script is not JSON: {error}.") from error
     return Script(steps, document.get("answer"))
 
 
@@ -132,15 +135,17 @@ def _step(item: Any, pointer: str) -> ScriptStep:
     if isinstance(item, dict) and FLAT in item:
         return _flat_step(item, pointer)
     if not isinstance(item, dict) or not isinstance(item.get("tool"), str) or not item["tool"]:
-        raise Refused(
+        raise RequestRejected(
             f"{FORMAT_HELP} At {pointer or 'the top'} there is no object with the name of a `tool`."
         )
     unknown = sorted(set(item) - {"tool", "args"})
     if unknown:
-        raise Refused(f"{FORMAT_HELP} At {pointer or 'the top'} there is the unknown key {unknown[0]!r}.")
+        raise RequestRejected(
+            f"{FORMAT_HELP} At {pointer or 'the top'} there is the unknown key {unknown[0]!r}."
+        )
     args = item.get("args", {})
     if not isinstance(args, dict):
-        raise Refused(f"{FORMAT_HELP} At {pointer}/args there is no object.")
+        raise RequestRejected(f"{FORMAT_HELP} At {pointer}/args there is no object.")
     step = ScriptStep(item["tool"], args, f"{pointer}/args")
     _validate(args, step.pointer, 1)
     return step
@@ -151,7 +156,7 @@ def _flat_step(item: dict[str, Any], pointer: str) -> ScriptStep:
     args = dict(item)
     tool = args.pop(FLAT)
     if not isinstance(tool, str) or not tool:
-        raise Refused(f"{FORMAT_HELP} At {pointer}/{FLAT} there is no name of a tool.")
+        raise RequestRejected(f"{FORMAT_HELP} At {pointer}/{FLAT} there is no name of a tool.")
     _validate(args, pointer, 1)
     return ScriptStep(tool, args, pointer)
 
@@ -159,7 +164,7 @@ def _flat_step(item: dict[str, Any], pointer: str) -> ScriptStep:
 def _validate(value: Any, pointer: str, depth: int) -> None:
     """Validate every expression, so that a script with an invalid one does nothing at all."""
     if depth > MAX_ARGUMENT_DEPTH:
-        raise Refused(f"The script nests deeper than {MAX_ARGUMENT_DEPTH} levels at {pointer[:200]}.")
+        raise RequestRejected(f"The script nests deeper than {MAX_ARGUMENT_DEPTH} levels at {pointer[:200]}.")
     if isinstance(value, list):
         for at, item in enumerate(value):
             _validate(item, f"{pointer}/{at}", depth + 1)
@@ -167,12 +172,14 @@ def _validate(value: Any, pointer: str, depth: int) -> None:
         if set(value) == {"$result"}:
             _validate_expression(value["$result"], pointer)
         for key, item in value.items():
-            _validate(item, f"{pointer}/{_escape(key)}", depth + 1)
+            _validate(item, f"{pointer}/{escape_step(key)}", depth + 1)
 
 
 def _validate_expression(expression: Any, pointer: str) -> str:
     if not isinstance(expression, str):
-        raise Refused(f'At {pointer} of the script, "$result" must be a JMESPath expression in a string.')
+        raise RequestRejected(
+            f'At {pointer} of the script, "$result" must be a JMESPath expression in a string.'
+        )
     try:
         jmespath.compile_expression(expression)
     except JMESPathError as error:
@@ -184,19 +191,22 @@ def _reject_expression(expression: str, pointer: str, error: JMESPathError) -> N
     position = getattr(error, "lex_position", None)
     where = "" if position is None else f" at character {position}"
     reason = str(error).splitlines()[0].rstrip(":")
-    raise Refused(
+    raise RequestRejected(
         f"At {pointer} of the script, the JMESPath expression {expression!r} cannot be used{where}: {reason}"
     ) from error
 
 
 def _arguments(step: ScriptStep, earlier: list[Any]) -> dict[str, Any]:
     replaced = {
-        key: _replace(value, earlier, f"{step.pointer}/{_escape(key)}") for key, value in step.args.items()
+        key: _replace(value, earlier, f"{step.pointer}/{escape_step(key)}")
+        for key, value in step.args.items()
     }
     if set(step.args) == {"$result"}:
         whole = _replace(step.args, earlier, step.pointer)
         if not isinstance(whole, dict):
-            raise Refused(f"At {step.pointer} of the script, the value of the expression is not an object.")
+            raise RequestRejected(
+                f"At {step.pointer} of the script, the value of the expression is not an object."
+            )
         replaced = whole
     if isinstance(step.args.get("prompt"), dict) and not isinstance(replaced["prompt"], str):
         replaced["prompt"] = _lenient_json(replaced["prompt"])
@@ -209,7 +219,7 @@ def _replace(value: Any, earlier: list[Any], pointer: str) -> Any:
     if not isinstance(value, dict):
         return value
     if set(value) != {"$result"}:
-        return {key: _replace(item, earlier, f"{pointer}/{_escape(key)}") for key, item in value.items()}
+        return {key: _replace(item, earlier, f"{pointer}/{escape_step(key)}") for key, item in value.items()}
     expression = _validate_expression(value["$result"], pointer)
     try:
         return jmespath.search(expression, earlier, max_steps=MAX_SEARCH_STEPS)
@@ -217,30 +227,30 @@ def _replace(value: Any, earlier: list[Any], pointer: str) -> Any:
         _reject_expression(expression, pointer, error)
 
 
-def _results_after(messages: Sequence[Message]) -> list[ToolResult]:
+def _results_after(messages: Sequence[Message]) -> list[ToolResultPart]:
     """Return the results of this run's calls, in the order of the calls."""
     answered = {
         block.tool_use_id: block
         for message in messages
         for block in message.blocks
-        if isinstance(block, ToolResult)
+        if isinstance(block, ToolResultPart)
     }
     calls = [block.id for message in messages for block in message.blocks if isinstance(block, ToolUse)]
     unanswered = [call for call in calls if call not in answered]
     if unanswered:
-        raise Refused(f"The call {unanswered[0]} of the script has no result yet.")
+        raise RequestRejected(f"The call {unanswered[0]} of the script has no result yet.")
     return [answered[call] for call in calls]
 
 
-def _value(result: ToolResult) -> Any:
+def _value(result: ToolResultPart) -> Any:
     """Return what `$result` sees: the JSON of a result, else its text, or None if it failed."""
     return None if result.is_error else _parse_or_text(result.content)
 
 
-def _entry(step: ScriptStep, result: ToolResult) -> dict[str, Any]:
+def _entry(step: ScriptStep, result: ToolResultPart) -> dict[str, Any]:
     tool = step.tool.encode("utf-8", "replace").decode()
-    kept = result.content if result.on_record is None else result.on_record
-    return {"tool": tool, "error" if result.is_error else "result": _parse_or_text(kept)}
+    content = result.content if result.on_record is None else result.on_record
+    return {"tool": tool, "error" if result.is_error else "result": _parse_or_text(content)}
 
 
 def _parse_or_text(content: str) -> Any:
@@ -267,10 +277,6 @@ def _parse_float(digits: str) -> float:
     if not math.isfinite(number):
         raise ValueError(f"the number {digits[:40]} is too large")
     return number
-
-
-def _escape(key: str) -> str:
-    return key.replace("~", "~0").replace("/", "~1")
 
 
 def _lenient_json(value: Any) -> str:

@@ -75,8 +75,8 @@ def _load_key(pem: str) -> RSAPrivateKey | None:
     OpenSSL tests for primes while holding the interpreter's lock: half a minute for a prime of 10,000 bits.
     So their size is checked first, and no other type of key is loaded at all.
     """
-    found = _PEM.fullmatch(pem)
-    data = base64.b64decode(found.group(1)) if found else b""
+    match = _PEM.fullmatch(pem)
+    data = base64.b64decode(match.group(1)) if match else b""
     if data[4 : 4 + len(_RSA)] != _RSA:
         return None
     unchecked = load_der_private_key(data, password=None, unsafe_skip_rsa_key_validation=True)

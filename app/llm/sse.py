@@ -6,11 +6,13 @@ The SDKs' decoders limit neither lines nor events, and one of them copies the pa
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any, Final, Generic, TypeVar
 
 from app.llm.provider import TooMuchSent
+
+E = TypeVar("E")
 
 _BOM: Final = b"\xef\xbb\xbf"
 
@@ -34,6 +36,20 @@ class SseEvent:
     data: str
 
 
+class SseDecoder(Generic[E]):
+    """Replacement for the decoders of SDKs, which have no limits. `create_event` takes the type and the data of an
+    event. Only the asynchronous half of the SDKs' protocol is implemented."""
+
+    def __init__(self, limit: int, create_event: Callable[[str | None, str], E]) -> None:
+        self._events = SseReader(limit)
+        self._create_event = create_event
+
+    async def aiter_bytes(self, iterator: AsyncIterator[bytes]) -> AsyncIterator[E]:
+        async for data in iterator:
+            for event in self._events.feed(data):
+                yield self._create_event(event.type, event.data)
+
+
 @dataclass(slots=True)
 class SseReader:
     """Takes the bytes of a stream in chunks and yields complete events.
@@ -48,7 +64,7 @@ class SseReader:
     _data: list[str] = field(default_factory=list)
     _data_bytes: int = 0
     _after_cr: bool = False
-    _has_begun: bool = False
+    _is_started: bool = False
 
     def feed(self, chunk: bytes) -> Iterator[SseEvent]:
         """Yield the events that end in this chunk. Raise TooMuchSent, and UnicodeDecodeError for a line that
@@ -69,8 +85,8 @@ class SseReader:
             line = b"".join(self._line)
             self._line.clear()
             self._line_bytes = 0
-            if not self._has_begun:
-                self._has_begun = True
+            if not self._is_started:
+                self._is_started = True
                 line = line.removeprefix(_BOM)
             event = self._add_line(line)
             if event is not None:

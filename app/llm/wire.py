@@ -22,7 +22,7 @@ from app.llm.faults import (
     fault_from_sdk,
 )
 from app.llm.messages import ModelRequest, StreamPart, TurnDone, Usage
-from app.llm.provider import ProviderFault, ProviderNotBuilt, Refused, TooMuchSent
+from app.llm.provider import ProviderFault, ProviderNotBuilt, RequestRejected, TooMuchSent
 
 IDLE_TIMEOUT_S: Final = 120.0
 CONNECT_TIMEOUT_S: Final = 10.0
@@ -81,6 +81,9 @@ class VendorProvider(ABC):
     sdk_error: ClassVar[type[Exception]]
     """The root of the SDK's exceptions."""
 
+    _secrets: tuple[str, ...] | None = None
+    """What must not appear in a message; None: the key of the SDK's client."""
+
     class_faults: ClassVar[Mapping[str, type[ProviderFault] | None]]
     """All SDK exceptions without a status of their own; for None see faults.fault_from_sdk."""
 
@@ -101,19 +104,19 @@ class VendorProvider(ABC):
     async def stream(self, request: ModelRequest) -> AsyncGenerator[StreamPart, None]:
         turn = self._turn(request)
         traffic = self._http_client.traffic
-        taken = 0
+        size = 0
         try:
             async with traffic.stream_slot(), await self._open_stream(request) as stream:
                 while not turn.is_complete and (event := await anext(stream, STREAM_END)) is not STREAM_END:
                     for part in turn.feed(event):
                         yield part
-                    taken += 1
-                    if taken % MAX_EVENTS_PER_SLICE == 0:
+                    size += 1
+                    if size % MAX_EVENTS_PER_SLICE == 0:
                         await asyncio.sleep(0)
                 await self._drain(stream, turn)
         except TooMuchSent as error:
-            traffic.metrics.model_streams_cut.labels(error.bound).inc()
-            raise Refused(str(error), usage=turn.usage) from error
+            traffic.metrics.model_streams_ended.labels(error.bound).inc()
+            raise RequestRejected(str(error), usage=turn.usage) from error
         except self.sdk_error as error:
             raise self._redact_key(fault_from_sdk(error, self.class_faults, turn.usage)) from error
         except CHUNK_ERRORS as error:
@@ -141,6 +144,8 @@ class VendorProvider(ABC):
 
     def _secret_texts(self) -> Sequence[str]:
         """Return what must not appear in a message."""
+        if self._secrets is not None:
+            return self._secrets
         client = getattr(self, "_client", None)
         keys = (getattr(client, name, None) for name in ("api_key", "access_token"))
         return [key for key in keys if isinstance(key, str)]

@@ -1,8 +1,7 @@
-"""Artifacts that variables of a plan lead to: their records as they were when the gate opened, and the texts that they
-were published with.
+"""Artifacts that variables of a plan lead to: their records and their texts.
 
-A record that is read derives some fields from what there is at the time, so the plan keeps it. A text never changes: its
-digest is what is approved, and it is read again, and compared, as the action that it is for is sent.
+Some fields of a record are derived when it is read, so the snapshot of the plan has the record as of the gate. A text never
+changes: its digest is approved, and it is read again and compared when its action is sent.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ from app.variables.service import GatheredDocuments, VariableService
 from app.variables.values import ARTIFACT, VariableError, document_root, is_text
 
 TEXTS: Final = "artifact.content"
-"""Where what is approved of texts is kept, beside the documents: no document has a name with a dot."""
+"""The name of the document of approved texts in a snapshot: other documents have no dot in their names."""
 
 CHANGED: Final = "the plan changed meanwhile: execute it again"
 
@@ -35,18 +34,20 @@ def artifact_root(root: VariablePath) -> VariablePath:
 
 @dataclass(frozen=True, slots=True)
 class ArtifactTexts:
-    """What is told of texts at the gate, by their roots, and why others cannot be read."""
+    """Descriptions of texts at the gate, by their roots, and why others cannot be read."""
 
-    told: Mapping[VariablePath, dict[str, Any]]
+    records: Mapping[VariablePath, dict[str, Any]]
     why: Mapping[VariablePath, str]
 
 
 async def load_texts(run: QueryRun, variables: VariableService, graph: PlanGraph) -> ArtifactTexts:
-    """Read every text that the plan names, one action's at a time, while no transaction is open."""
-    told: dict[VariablePath, dict[str, Any]] = {}
+    """Read every text that the plan names, action by action, while no transaction is open."""
+    records: dict[VariablePath, dict[str, Any]] = {}
     why: dict[VariablePath, str] = {}
     for step in graph.steps:
-        roots = [root for root in step.call.roots() if is_text(root) and root not in told and root not in why]
+        roots = [
+            root for root in step.call.roots() if is_text(root) and root not in records and root not in why
+        ]
         try:
             gathered = await variables.texts(run, sorted(roots, key=str))
         except VariableError as error:
@@ -54,17 +55,20 @@ async def load_texts(run: QueryRun, variables: VariableService, graph: PlanGraph
             continue
         why |= gathered.why
         for root, body in gathered.bodies.items():
-            told[root] = await asyncio.to_thread(_describe_text, body)
-    return ArtifactTexts(told, why)
+            records[root] = await asyncio.to_thread(_describe_text, body)
+    return ArtifactTexts(records, why)
+
+
+def _text_digest(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()
 
 
 def _describe_text(body: bytes) -> dict[str, Any]:
     text = orjson.loads(body)
-    data = text.encode()
     return {
-        "digest": hashlib.sha256(data).hexdigest(),
+        "digest": _text_digest(text),
         "type": "a string",
-        "sizeBytes": len(data),
+        "sizeBytes": len(text.encode()),
         "glimpse": glimpse_value(text),
     }
 
@@ -72,21 +76,21 @@ def _describe_text(body: bytes) -> dict[str, Any]:
 def add_texts(
     gathered: GatheredDocuments, graph: PlanGraph, texts: ArtifactTexts | None
 ) -> tuple[GatheredDocuments, dict[str, Any]]:
-    """Add a value for each text that can be read, and return what is kept of them. With `None` nothing was
-    read yet, and a text counts as present if its record is."""
+    """Add a value for each text that can be read, and return the descriptions of the texts. If `texts` is None, nothing
+    was read yet, and a text counts as present if its record is."""
     bodies, why = dict(gathered.bodies), dict(gathered.why)
-    kept: dict[str, Any] = {}
+    records: dict[str, Any] = {}
     for root in filter(is_text, graph.roots()):
-        record = artifact_root(root)
-        if record in why:
-            why[root] = why[record]
-        elif texts is None or root in texts.told:
+        described_by = artifact_root(root)
+        if described_by in why:
+            why[root] = why[described_by]
+        elif texts is None or root in texts.records:
             bodies[root] = b'""'
             if texts is not None:
-                kept[root.path[0].key] = texts.told[root]
+                records[root.path[0].key] = texts.records[root]
         else:
             why[root] = texts.why.get(root, CHANGED)
-    return GatheredDocuments(bodies, why, gathered.kinds), kept
+    return GatheredDocuments(bodies, why, gathered.kinds), records
 
 
 def records_in_snapshot(graph: PlanGraph, values: Mapping[VariablePath, Any]) -> dict[str, Any]:
@@ -96,27 +100,27 @@ def records_in_snapshot(graph: PlanGraph, values: Mapping[VariablePath, Any]) ->
 
 
 def artifact_snapshot(records: Mapping[str, Any], texts: Mapping[str, Any]) -> dict[str, Any]:
-    return {kind: held for kind, held in ((ARTIFACT, records), (TEXTS, texts)) if held}
+    return {kind: documents for kind, documents in ((ARTIFACT, records), (TEXTS, texts)) if documents}
 
 
-def approved_text(reference: VariablePath, documents: Mapping[str, Any]) -> dict[str, Any] | None:
-    """Return what the approved bytes say about a text, or None if the path leads to no text."""
-    root = document_root(reference)
+def approved_text(path: VariablePath, documents: Mapping[str, Any]) -> dict[str, Any] | None:
+    """Return the approved record of the artifact text at a path, or None if the path is not an artifact text."""
+    root = document_root(path)
     if not is_text(root):
         return None
-    told: dict[str, Any] = documents.get(TEXTS, {}).get(root.path[0].key, {})
-    return told
+    record: dict[str, Any] = documents.get(TEXTS, {}).get(root.path[0].key, {})
+    return record
 
 
-def check_texts(texts: GatheredDocuments, kept: Mapping[str, Any]) -> GatheredDocuments:
-    """Return the texts that match what was approved, and for the rest the reason why they are not used.
-    Call it in a thread if they are large."""
+def check_texts(gathered: GatheredDocuments, approved: Mapping[str, Any]) -> GatheredDocuments:
+    """Return the documents without the texts that are not what was approved, and the reason for each of these. Call it
+    in a thread."""
     bodies: dict[VariablePath, bytes] = {}
-    why = dict(texts.why)
-    for root, body in texts.bodies.items():
+    why = dict(gathered.why)
+    for root, body in gathered.bodies.items():
         id = root.path[0].key
-        if hashlib.sha256(orjson.loads(body).encode()).hexdigest() == kept.get(id, {}).get("digest"):
-            bodies[root] = body
-        else:
+        if is_text(root) and _text_digest(orjson.loads(body)) != approved.get(id, {}).get("digest"):
             why[root] = f"The text of the artifact {id!r} is not what was approved."
-    return GatheredDocuments(bodies, why, texts.kinds)
+        else:
+            bodies[root] = body
+    return GatheredDocuments(bodies, why, gathered.kinds)

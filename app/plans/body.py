@@ -6,7 +6,7 @@ import hashlib
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal, assert_never
 
 import orjson
 from plangate.spec.action_schemas import META_FIELDS, REFERENCES, ActionMetas
@@ -16,29 +16,28 @@ from plangate.spec.tool_plans import TOOL_ALIAS, TOOL_FIELD
 from plangate.spec.transports import Dispatcher, ToolDispatcher
 from plangate.spec.variable_schemas import OUTPUT_METHOD, OUTPUT_PATH, fixed_output_path
 from plangate.spec.variables import DAGGER, replace_variables
-from plangate.statuses import ActionStatus
 
 from app.base.errors import FieldError
 from app.base.json.strict_json import canonical, dumps
 from app.base.schema.checker import SchemaChecker
-from app.base.schema.parts import HOLE
+from app.base.schema.parts import PLACEHOLDER_MARK
 from app.documents.glimpses import truncate_text
-from app.tools.models import CallOutcome
+from app.tools.results import Answer, ToolError, ToolResult
 
 META = (OUTPUT_PATH, OUTPUT_METHOD)
 MAX_ACTIONS = 1_000
-ACTION_WEIGHS_BYTES = 5 * 1024
-_HOLE_SHOWN = "\\u0000"
+ACTION_SIZE_ESTIMATE_BYTES = 5 * 1024
+_QUOTED_PLACEHOLDER = "\\u0000"
 _IN_AN_ACTION = re.compile(r"/actions/\d+/(?!_output)")
-MAX_KEPT_BYTES = 64 * 1024  # of a dispatcher's result, beside each action; the call keeps all of it
-MAX_KEPT_TOGETHER = 16 * 1024 * 1024  # by the actions of one batch, which are written at once
-MAX_SUMMARY_CHARS = 2_000  # of the summary of a larger one
+MAX_ACTION_RESULT_BYTES = 64 * 1024  # in the row of an action; the record of the call has the whole result
+MAX_BATCH_RESULT_BYTES = 16 * 1024 * 1024  # in all rows of a batch, which are written at once
+MAX_SUMMARY_CHARS = 2_000  # of a result that is truncated
 
 
 @dataclass(frozen=True, slots=True)
 class Action:
-    """A normalised action: what it is, its fields, the references that its dispatch hydrates, and, in a plan with
-    variables, where its result goes."""
+    """A normalized action: its kind, its fields, the references that its dispatch hydrates and, in a plan with variables,
+    the path of its result."""
 
     kind: str
     payload: dict[str, Any]
@@ -92,56 +91,56 @@ def normalize(
             )
         ]
     field, metas = discriminator(spec.schema_), ActionMetas.from_schema(spec.schema_)
-    flaws: list[FieldError] = []
+    errors: list[FieldError] = []
     flat: list[Any] = []
     for n, action in enumerate(body["actions"]):
         if not isinstance(action, dict):
             flat.append(action)
             continue
-        flaws += [
-            FieldError(f"/actions/{n}/{name}", "this plan has no variables, so no result has a path")
+        errors += [
+            FieldError(f"/actions/{n}/{name}", f"{name} requires a plan with variables: true")
             for name in META
             if name in action and not variables
         ]
-        wrong = reference_errors(action.get(REFERENCES, []), f"/actions/{n}/{REFERENCES}")
-        flaws += wrong
-        written = dict(action)
-        if spec.tools and TOOL_FIELD not in written and TOOL_ALIAS in written:
-            written[TOOL_FIELD] = written.pop(TOOL_ALIAS)
-        if REFERENCES in written and not wrong:
-            written[REFERENCES] = [{"kind": r["kind"], "id": r["id"]} for r in written[REFERENCES]]
+        reference_problems = reference_errors(action.get(REFERENCES, []), f"/actions/{n}/{REFERENCES}")
+        errors += reference_problems
+        flat_action = dict(action)
+        if spec.tools and TOOL_FIELD not in flat_action and TOOL_ALIAS in flat_action:
+            flat_action[TOOL_FIELD] = flat_action.pop(TOOL_ALIAS)
+        if REFERENCES in flat_action and not reference_problems:
+            flat_action[REFERENCES] = [{"kind": r["kind"], "id": r["id"]} for r in flat_action[REFERENCES]]
         if variables:
-            kind = written.get(field)
+            kind = flat_action.get(field)
             path = metas.of(kind).output_path or (prescribed(kind) if isinstance(kind, str) else None)
-            if path is not None and written.setdefault(OUTPUT_PATH, path) != path:
-                told = f"the results of this action go to {path}: write that path, or leave it out"
-                flaws.append(FieldError(f"/actions/{n}/{OUTPUT_PATH}", told))
-        flat.append(written)
-    flaws += _schema_errors(spec, {**body, "actions": flat}, metas, schemas, variables=variables)
-    if flaws:
-        return {}, flaws
+            if path is not None and flat_action.setdefault(OUTPUT_PATH, path) != path:
+                message = f"the results of this action go to {path}: write that path, or leave it out"
+                errors.append(FieldError(f"/actions/{n}/{OUTPUT_PATH}", message))
+        flat.append(flat_action)
+    errors += _schema_errors(spec, {**body, "actions": flat}, metas, schemas, variables=variables)
+    if errors:
+        return {}, errors
     actions = []
     for n, action in enumerate(flat):
         kind = action.get(field)
         if not isinstance(kind, str):
-            flaws.append(FieldError(f"/actions/{n}/{field}", "must say the kind of the action as a string"))
+            errors.append(FieldError(f"/actions/{n}/{field}", "must say the kind of the action as a string"))
             continue
         if variables and kind.startswith(DAGGER):
-            flaws.append(
+            errors.append(
                 FieldError(f"/actions/{n}/{field}", "selects the kind of the action and cannot be a variable")
             )
             continue
         payload = {k: v for k, v in action.items() if k != field and k not in META_FIELDS}
         meta = {name: action[name] for name in META if name in action}
         actions.append({"kind": kind, "payload": payload, REFERENCES: action.get(REFERENCES, []), **meta})
-    if flaws:
-        return {}, flaws
+    if errors:
+        return {}, errors
     return {**body, "actions": actions}, []
 
 
 @dataclass(frozen=True, slots=True)
 class PlanDraft:
-    """A body as it is stored: its canonical bytes, its actions, and the references that these name beside their fields."""
+    """The stored form of a body: its canonical bytes, its actions, and the references that they name beside their fields."""
 
     data: bytes
     actions: list[Action]
@@ -158,7 +157,7 @@ class PlanDraft:
 def offload_size(data: bytes, actions: int) -> int:
     """Return the `size` to pass to `offload` for work on a plan: a thousand actions take half a second, however short they
     are."""
-    return max(len(data), actions * ACTION_WEIGHS_BYTES)
+    return max(len(data), actions * ACTION_SIZE_ESTIMATE_BYTES)
 
 
 def _schema_errors(
@@ -172,22 +171,22 @@ def _schema_errors(
     actions = bare
     if variables:
         actions = [_with_placeholders(a) if isinstance(a, dict) else a for a in bare]
-    holes = actions != bare
-    found = schemas.compile(schema, holes=holes).errors({**body, "actions": actions})
-    return list(map(describe_placeholder_error, found)) if holes else found
+    has_placeholders = actions != bare
+    errors = schemas.errors(schema, {**body, "actions": actions}, placeholders=has_placeholders)
+    return list(map(describe_placeholder_error, errors)) if has_placeholders else errors
 
 
 def _declared_fields(action: Mapping[str, Any], metas: ActionMetas, field: str) -> dict[str, Any]:
     """Return a flat action without the meta fields that the schema of its kind does not declare."""
     declared = metas.of(action.get(field)).declared
-    return {name: held for name, held in action.items() if name not in META_FIELDS or name in declared}
+    return {name: value for name, value in action.items() if name not in META_FIELDS or name in declared}
 
 
 def _with_placeholders(action: Mapping[str, Any]) -> dict[str, Any]:
     """Return a flat action with placeholders for its variables. Paths of results stay: they are no values."""
-    fields = {name: held for name, held in action.items() if name not in META_FIELDS}
-    meta = {name: held for name, held in action.items() if name in META_FIELDS}
-    return {**replace_variables(fields, _come), **meta}
+    fields = {name: value for name, value in action.items() if name not in META_FIELDS}
+    meta = {name: value for name, value in action.items() if name in META_FIELDS}
+    return {**replace_variables(fields, _placeholder), **meta}
 
 
 def _flat_action(
@@ -201,22 +200,22 @@ def _flat_action(
     return flat | {name: raw[name] for name in META if name in raw}
 
 
-def describe_placeholder_error(flaw: FieldError) -> FieldError:
-    """With variables, and literals that begin with a dagger, as the body has them."""
-    message = flaw.message
-    if _IN_AN_ACTION.match(flaw.pointer):
+def describe_placeholder_error(error: FieldError) -> FieldError:
+    """Return the error with its placeholders removed and its literal daggers escaped, as in the body."""
+    message = error.message
+    if _IN_AN_ACTION.match(error.pointer):
         message = message.replace(f'"{DAGGER}', f'"{DAGGER}{DAGGER}')
-    return FieldError(flaw.pointer, _without_holes(message))
+    return FieldError(error.pointer, _without_placeholders(message))
 
 
-def _without_holes(message: str) -> str:
-    return message.replace(_HOLE_SHOWN, "").replace(HOLE, "")
+def _without_placeholders(message: str) -> str:
+    return message.replace(_QUOTED_PLACEHOLDER, "").replace(PLACEHOLDER_MARK, "")
 
 
-def _come(text: str) -> str:
+def _placeholder(text: str) -> str:
     """Return what stands for a string that begins with a dagger while values are still to come: a
     placeholder, or the literal text."""
-    return text[1:] if text.startswith(DAGGER, 1) else HOLE + text
+    return text[1:] if text.startswith(DAGGER, 1) else PLACEHOLDER_MARK + text
 
 
 def explained_schema(schema: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -227,8 +226,8 @@ def explained_schema(schema: Mapping[str, Any]) -> Mapping[str, Any]:
     is_union = "oneOf" in items or "anyOf" in items
     if actions is None or not isinstance(properties, Mapping) or not is_union or "discriminator" in items:
         return schema
-    named = {**items, "discriminator": {"propertyName": discriminator(schema)}}
-    return {**schema, "properties": {**properties, "actions": {**actions, "items": named}}}
+    with_discriminator = {**items, "discriminator": {"propertyName": discriminator(schema)}}
+    return {**schema, "properties": {**properties, "actions": {**actions, "items": with_discriminator}}}
 
 
 def action_errors(
@@ -241,14 +240,14 @@ def action_errors(
     field, metas = discriminator(schema), ActionMetas.from_schema(schema)
     flat = _declared_fields(_flat_action(body["actions"][n], payload, metas, field), metas, field)
     items = {"type": "array", "items": (actions_schema(schema) or {}).get("items", {})}  # of any length
-    alone = {**schema, "properties": {**schema.get("properties", {}), "actions": items}}
-    at, found = "/actions/0", schemas.compile(alone).errors({**body, "actions": [flat]})
-    if any(not flaw.pointer for flaw in found):  # a rule may be about all actions together
-        at, found = f"/actions/{n}", resolved_errors(spec, body, {n: payload}, schemas)
+    one_action = {**schema, "properties": {**schema.get("properties", {}), "actions": items}}
+    prefix, errors = "/actions/0", schemas.errors(one_action, {**body, "actions": [flat]})
+    if any(not error.pointer for error in errors):  # a rule may be about all actions together
+        prefix, errors = f"/actions/{n}", resolved_errors(spec, body, {n: payload}, schemas)
     return [
-        FieldError(f.pointer.removeprefix(at), f.message)
-        for f in found
-        if not f.pointer or f"{f.pointer}/".startswith(f"{at}/")
+        FieldError(f.pointer.removeprefix(prefix), f.message)
+        for f in errors
+        if not f.pointer or f"{f.pointer}/".startswith(f"{prefix}/")
     ]
 
 
@@ -261,11 +260,11 @@ def resolved_errors(
     field, metas = discriminator(schema), ActionMetas.from_schema(schema)
     actions = []
     for n, raw in enumerate(body["actions"]):
-        payload = filled[n] if n in filled else replace_variables(raw["payload"], _come)
+        payload = filled[n] if n in filled else replace_variables(raw["payload"], _placeholder)
         actions.append(_declared_fields(_flat_action(raw, payload, metas, field), metas, field))
-    holes = len(filled) < len(actions)
-    found = schemas.compile(schema, holes=holes).errors({**body, "actions": actions})
-    return [FieldError(f.pointer, _without_holes(f.message)) for f in found]
+    has_placeholders = len(filled) < len(actions)
+    errors = schemas.errors(schema, {**body, "actions": actions}, placeholders=has_placeholders)
+    return [FieldError(f.pointer, _without_placeholders(f.message)) for f in errors]
 
 
 def reference_errors(references: Any, pointer: str) -> list[FieldError]:
@@ -283,7 +282,7 @@ def parse_actions(body: Mapping[str, Any]) -> list[Action]:
 
 
 def collect_references(actions: Sequence[Action]) -> list[tuple[str, str]]:
-    """Every reference that the actions name beside their fields, once, in order."""
+    """Return every reference that the actions name beside their fields, once, in order."""
     return list(dict.fromkeys(r for a in actions for r in a.references))
 
 
@@ -313,42 +312,42 @@ def resolve_dispatchers(
         return _tools_as_dispatchers(spec, plan, kinds)
     per_kind = spec.action_dispatchers
     if not per_kind:
-        one = spec.action_dispatcher
-        if one is None:
+        single = spec.action_dispatcher
+        if single is None:
             return {}, sorted(set(kinds))
-        if isinstance(one, ToolDispatcher):  # a tool takes one action at a time
-            return {kind: _resolve_dispatcher(spec, kind, one) for kind in sorted(set(kinds))}, []
-        whole = _resolve_dispatcher(spec, "*", one)
+        if isinstance(single, ToolDispatcher):  # a tool takes one action at a time
+            return {kind: _resolve_dispatcher(spec, kind, single) for kind in sorted(set(kinds))}, []
+        whole = _resolve_dispatcher(spec, "*", single)
         return (dict.fromkeys(sorted(set(kinds)), whole) if graph else {"*": whole}), []
-    found: dict[str, ResolvedDispatcher] = {}
+    resolved: dict[str, ResolvedDispatcher] = {}
     missing: list[str] = []
     for kind in sorted(set(kinds)):
         dispatcher = per_kind.get(kind) or spec.action_dispatcher
         if dispatcher is None:
             missing.append(kind)
         else:
-            found[kind] = _resolve_dispatcher(spec, kind, dispatcher)
-    return found, missing
+            resolved[kind] = _resolve_dispatcher(spec, kind, dispatcher)
+    return resolved, missing
 
 
 def _tools_as_dispatchers(
     spec: RuntimeSpec, plan: PlanSpec, kinds: Sequence[str]
 ) -> tuple[dict[str, ResolvedDispatcher], list[str]]:
     tools = {tool.name: tool for tool in spec.tools if tool.name in plan.tools}
-    asked = sorted(set(kinds))
-    found = {
+    kinds_of_tools = sorted(set(kinds))
+    resolved = {
         kind: _resolve_dispatcher(spec, kind, ToolDispatcher(tool=kind, replay=tools[kind].replay_rule()))
-        for kind in asked
+        for kind in kinds_of_tools
         if kind in tools
     }
-    return found, [kind for kind in asked if kind not in tools]
+    return resolved, [kind for kind in kinds_of_tools if kind not in tools]
 
 
 def is_tool_call(spec: RuntimeSpec, plan: PlanSpec, action: Action) -> bool:
     """Return whether a declared tool carries the action out. Then whatever it returns is the action's result."""
-    found, _ = resolve_dispatchers(spec, plan, [action.kind], graph=True)
-    boundary = found.get(action.kind)
-    return boundary is not None and isinstance(boundary.dispatcher, ToolDispatcher)
+    resolved_by_kind, _ = resolve_dispatchers(spec, plan, [action.kind], graph=True)
+    resolved = resolved_by_kind.get(action.kind)
+    return resolved is not None and isinstance(resolved.dispatcher, ToolDispatcher)
 
 
 def prescribed_paths(spec: RuntimeSpec, plan: PlanSpec) -> Callable[[str], str | None]:
@@ -357,8 +356,8 @@ def prescribed_paths(spec: RuntimeSpec, plan: PlanSpec) -> Callable[[str], str |
 
     def path_of(kind: str) -> str | None:
         if kind not in known:
-            found, _ = resolve_dispatchers(spec, plan, [kind], graph=True)
-            by = found[kind].dispatcher if kind in found else None
+            resolved, _ = resolve_dispatchers(spec, plan, [kind], graph=True)
+            by = resolved[kind].dispatcher if kind in resolved else None
             tools = {tool.name: tool for tool in spec.tools} if isinstance(by, ToolDispatcher) else {}
             tool = tools.get(by.tool) if isinstance(by, ToolDispatcher) else None
             known[kind] = fixed_output_path(tool.input_schema) if tool is not None else None
@@ -370,15 +369,15 @@ def prescribed_paths(spec: RuntimeSpec, plan: PlanSpec) -> Callable[[str], str |
 def _resolve_dispatcher(spec: RuntimeSpec, kind: str, dispatcher: Dispatcher) -> ResolvedDispatcher:
     """Resolve one dispatcher. The digest includes the runtime's name, so that a process of another runtime
     does not claim its actions."""
-    named = {"runtime": spec.name, "dispatcher": dispatcher.to_wire()}
-    return ResolvedDispatcher(kind, dispatcher, hashlib.sha256(canonical(named)).hexdigest())
+    definition = {"runtime": spec.name, "dispatcher": dispatcher.to_wire()}
+    return ResolvedDispatcher(kind, dispatcher, hashlib.sha256(canonical(definition)).hexdigest())
 
 
-def client_call_name(boundary: ResolvedDispatcher) -> str:
+def client_call_name(resolved: ResolvedDispatcher) -> str:
     """Return the name under which client processes claim the dispatch."""
-    if isinstance(boundary.dispatcher, ToolDispatcher):
-        return boundary.dispatcher.tool
-    return "actions" if boundary.kind == "*" else f"actions.{boundary.kind}"
+    if isinstance(resolved.dispatcher, ToolDispatcher):
+        return resolved.dispatcher.tool
+    return "actions" if resolved.kind == "*" else f"actions.{resolved.kind}"
 
 
 def dispatch_result(output: Any) -> tuple[dict[str, Any], str | None]:
@@ -401,67 +400,72 @@ def dispatch_result(output: Any) -> tuple[dict[str, Any], str | None]:
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
-    """What became of actions, and what their rows keep of it: a result or an error."""
+class ActionResult:
+    """The outcome of actions, with the result or error that their rows store."""
 
-    status: ActionStatus
+    status: Literal["succeeded", "failed", "unknown", "skipped"]
     result: dict[str, Any] | None = None
     error: dict[str, Any] | None = None
 
-    @property
-    def value(self) -> Any:
-        """What goes to the output path of the action."""
-        return (self.result or {}).get("details")
-
-    def parts(self, actions: int = 1) -> dict[str, bytes]:
-        """As each of so many actions keeps it."""
-        parts = {}
-        if self.result is not None:
-            parts["result"] = _bytes_per_action(
-                self.result, min(MAX_KEPT_BYTES, MAX_KEPT_TOGETHER // actions)
-            )
-        if self.error is not None:
-            parts["error"] = dumps(self.error)
-        return parts
-
     @classmethod
-    def failed(cls, code: str, message: str) -> Verdict:
+    def failed(cls, code: str, message: str) -> ActionResult:
         return cls("failed", error={"code": code, "message": message})
 
     @classmethod
-    def unknown(cls, message: str) -> Verdict:
+    def skipped(cls, message: str) -> ActionResult:
+        return cls("skipped", error={"code": "skipped", "message": message})
+
+    @classmethod
+    def unknown(cls, message: str) -> ActionResult:
         """`message` is for the person who settles it: what is known."""
         return cls("unknown", error={"code": "outcome_unknown", "message": message})
 
+    @classmethod
+    def from_call(cls, result: ToolResult, *, by_tool: bool = False) -> ActionResult:
+        """Return the result of the actions of a dispatch. `by_tool`: a declared tool carried the action out. Unless it
+        reports as a dispatcher does, what it returned is the result."""
+        if isinstance(result, Answer):
+            report, error = dispatch_result(result.value)
+            if error is None:
+                return cls("succeeded", report)
+            if by_tool:
+                return cls("succeeded", {"details": result.value})
+            return cls.failed("bad_dispatch_result", error)
+        match result.status:
+            case "failed":
+                return cls.failed("dispatch_failed", result.message)
+            case "unknown":
+                message = "The process that claimed it did not post a result in time."
+                return cls.unknown(result.message or message)
+            case "withdrawn":
+                return cls.failed("not_served", "Nobody took the dispatch in time; nothing was sent.")
+            case _:
+                assert_never(result.status)
 
-def action_result(outcome: CallOutcome, *, by_tool: bool = False) -> Verdict:
-    """Return the result of the actions of a dispatch. `by_tool`: a declared tool carried the action out. Unless it reports
-    as a dispatcher does, what it returned is the result."""
-    if outcome.status == "unknown":
-        return Verdict.unknown(outcome.error or "Whoever had taken it was lost, or did not answer in time.")
-    if outcome.status == "withdrawn":
-        return Verdict.failed("not_served", "Nobody took the dispatch in time; nothing was sent.")
-    if outcome.error is not None:
-        return Verdict.failed("dispatch_failed", outcome.error)
-    result, wrong = dispatch_result(outcome.output)
-    if wrong is not None and by_tool:
-        result, wrong = {"details": outcome.output}, None
-    if wrong is not None:
-        return Verdict.failed("bad_dispatch_result", wrong)
-    return Verdict("succeeded", result)
+    def tool_result(self) -> ToolResult:
+        """Return what is written to the path of the action."""
+        if self.error is None:
+            return Answer((self.result or {}).get("details"))
+        return ToolError(self.error["message"], self.error["code"])
+
+    def dump(self, actions: int = 1) -> tuple[bytes | None, bytes | None]:
+        """Return the result and the error, as each of `actions` rows stores them."""
+        max_bytes = min(MAX_ACTION_RESULT_BYTES, MAX_BATCH_RESULT_BYTES // actions)
+        result = None if self.result is None else _bytes_per_action(self.result, max_bytes)
+        return result, None if self.error is None else dumps(self.error)
 
 
-def _bytes_per_action(result: dict[str, Any], most: int) -> bytes:
+def _bytes_per_action(result: dict[str, Any], max_bytes: int) -> bytes:
     """Return the bytes to store per action when several actions share this result: a large one is kept by
     the call alone."""
-    data = orjson.dumps(result)  # it came through the gate
-    if len(data) <= most:
+    data = orjson.dumps(result)  # the strict parser accepted it
+    if len(data) <= max_bytes:
         return data
     note = f"The result had {len(data)} bytes; the record of the call has it."
-    kept = {"entitiesAffected": result.get("entitiesAffected", 0), "details": {"note": note}}
+    stored_result = {"entitiesAffected": result.get("entitiesAffected", 0), "details": {"note": note}}
     if "summary" in result:
-        kept["summary"] = truncate_text(result["summary"], MAX_SUMMARY_CHARS)
-    return dumps(kept)
+        stored_result["summary"] = truncate_text(result["summary"], MAX_SUMMARY_CHARS)
+    return dumps(stored_result)
 
 
 def flatten_payload(spec: PlanSpec, body: Mapping[str, Any]) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""What is sent together across the write boundary, by whom it is carried, and what it says. Pure."""
+"""Batches of actions: what is sent together, to which dispatcher, and the request. Pure."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ from app.tools.models import DEFAULT_TIMEOUT_MS, OutgoingCall, definition_digest
 
 @dataclass(frozen=True, slots=True)
 class DispatchBatch:
-    """Actions that are sent together, to this address: all of a batch, or one."""
+    """Actions that are sent in one call: all of a plan, or one."""
 
     indexes: tuple[int, ...]
-    boundary: ResolvedDispatcher
+    resolved: ResolvedDispatcher
     key: str
     transport: Transport
     definition_digest: str
@@ -30,11 +30,11 @@ class DispatchBatch:
 
     @property
     def by_tool(self) -> bool:
-        return isinstance(self.boundary.dispatcher, ToolDispatcher)
+        return isinstance(self.resolved.dispatcher, ToolDispatcher)
 
 
 class DispatchPlanner:
-    """Those of one execution of a plan."""
+    """Plan the batches of one execution of a plan."""
 
     def __init__(
         self,
@@ -53,71 +53,71 @@ class DispatchPlanner:
         self._plan = plan
         self._actions = actions
         self._inputs = inputs
-        self.all = self._made(graph)
+        self.all = self._batches(graph)
 
-    def _made(self, graph: bool) -> list[DispatchBatch]:
+    def _batches(self, graph: bool) -> list[DispatchBatch]:
         spec = self._runtime.plans[self._plan.spec_name]
-        found, _ = bodies.resolve_dispatchers(
+        resolved_by_kind, _ = bodies.resolve_dispatchers(
             self._runtime.spec, spec, [a.kind for a in self._actions], graph=graph
         )
-        addresses = {kind: self._address(boundary) for kind, boundary in found.items()}
-        if "*" in found:
+        addresses = {kind: self._address(resolved) for kind, resolved in resolved_by_kind.items()}
+        if "*" in resolved_by_kind:
             everything = tuple(range(len(self._actions)))
             return (
-                [DispatchBatch(everything, found["*"], self._key(None), *addresses["*"])]
+                [DispatchBatch(everything, resolved_by_kind["*"], self._key(None), *addresses["*"])]
                 if everything
                 else []
             )
         return [
-            DispatchBatch((n,), found[a.kind], self._key(n), *addresses[a.kind])
+            DispatchBatch((n,), resolved_by_kind[a.kind], self._key(n), *addresses[a.kind])
             for n, a in enumerate(self._actions)
         ]
 
     def _key(self, index: int | None) -> str:
         return bodies.idempotency_key(self._tenant, self._plan.id, self._plan.revision, index)
 
-    def _address(self, boundary: ResolvedDispatcher) -> tuple[Transport, str, int]:
+    def _address(self, resolved: ResolvedDispatcher) -> tuple[Transport, str, int]:
         """Return the dispatcher itself or, if it is a declared tool, the tool's code."""
-        dispatcher = boundary.dispatcher
+        dispatcher = resolved.dispatcher
         if isinstance(dispatcher, ToolDispatcher):
             tool = self._runtime.tools[dispatcher.tool]
             timeout_ms = dispatcher.timeout_ms or tool.timeout_ms or DEFAULT_TIMEOUT_MS
             return tool.transport, definition_digest(tool), timeout_ms
-        return dispatcher, boundary.digest, dispatcher.timeout_ms or DEFAULT_TIMEOUT_MS
+        return dispatcher, resolved.digest, dispatcher.timeout_ms or DEFAULT_TIMEOUT_MS
 
-    def call(self, shipment: DispatchBatch, work_id: str, request: bytes) -> OutgoingCall:
+    def call(self, batch: DispatchBatch, work_id: str, request: bytes) -> OutgoingCall:
         return OutgoingCall(
             work_id=work_id,
             query_id=self._query_id,
             purpose="action",
-            name=bodies.client_call_name(shipment.boundary),
-            definition_digest=shipment.definition_digest,
+            name=bodies.client_call_name(batch.resolved),
+            definition_digest=batch.definition_digest,
             request=request,
-            replay=shipment.boundary.dispatcher.replay,
-            timeout_ms=shipment.timeout_ms,
-            transport=shipment.transport,
-            idempotency_key=shipment.key,
+            replay=batch.resolved.dispatcher.replay,
+            timeout_ms=batch.timeout_ms,
+            transport=batch.transport,
+            idempotency_key=batch.key,
         )
 
     def request(
-        self, shipment: DispatchBatch, payloads: Sequence[dict[str, Any]], attempt: int
+        self, batch: DispatchBatch, payloads: Sequence[dict[str, Any]], attempt: int
     ) -> dict[str, Any]:
         """Return the request of a batch. `payloads` are the fields of its actions, with values."""
         plan = self._plan
         actions = []
-        for n, payload in zip(shipment.indexes, payloads, strict=True):
-            sent = {**self._actions[n].wire(), "payload": payload}
-            actions.append({**sent, "index": n, "idempotencyKey": self._key(n)})
+        for n, payload in zip(batch.indexes, payloads, strict=True):
+            request = {**self._actions[n].wire(), "payload": payload}
+            actions.append({**request, "index": n, "idempotencyKey": self._key(n)})
         return {
             "planId": plan.id,
             "specName": plan.spec_name,
             "revision": plan.revision,
             "digest": plan.digest.hex(),
-            "idempotencyKey": shipment.key,
+            "idempotencyKey": batch.key,
             "actions": actions,
             "inputs": self._inputs,
             "attempt": attempt,
-            **({"args": self._arguments(shipment, actions[0])} if shipment.by_tool else {}),
+            **({"args": self._arguments(batch, actions[0])} if batch.by_tool else {}),
             "context": {
                 "queryId": self._query_id,
                 "threadId": plan.thread_id,
@@ -126,10 +126,10 @@ class DispatchPlanner:
             },
         }
 
-    def _arguments(self, shipment: DispatchBatch, action: dict[str, Any]) -> dict[str, Any]:
+    def _arguments(self, batch: DispatchBatch, action: dict[str, Any]) -> dict[str, Any]:
         """Return the arguments of the tool that carries an action out. An argument `references` of its own is that of
         the action."""
-        dispatcher = shipment.boundary.dispatcher
+        dispatcher = batch.resolved.dispatcher
         assert isinstance(dispatcher, ToolDispatcher)
         args: dict[str, Any] = action["payload"]
         schema = self._runtime.tools[dispatcher.tool].input_schema

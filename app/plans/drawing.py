@@ -1,9 +1,9 @@
-"""A plan drawn for people: its actions, what each reads and writes, and who waits for whom. Pure."""
+"""Draw a plan for people: its actions, what each reads and writes, and its dependencies. Pure."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, get_args
 
@@ -15,15 +15,15 @@ from app.base.responses import to_wire
 from app.documents.glimpses import truncate_text
 from app.plans.body import parse_actions
 from app.plans.graph import PlanGraph
-from app.plans.models import Plan
+from app.plans.models import ActionState, Plan
 from app.plans.views import EdgeView, GraphView
 
 MAX_EDGES: Final = 10_000
-"""A thousand actions of which each reads what all before it write have half a million."""
+"""Half a million are possible: a thousand actions, each of which reads what all before it write."""
 
 KIND_CHARS: Final = 60
 PATH_CHARS: Final = 80
-PATHS_SHOWN: Final = 3  # at one arrow
+MAX_PATHS_PER_ARROW: Final = 3
 
 STYLES: Final = {
     "pending": "fill:#f4f4f4,stroke:#767676,color:#1a1a1a",
@@ -34,7 +34,7 @@ STYLES: Final = {
     "unknown": "fill:#fef3c7,stroke:#b45309,color:#1a1a1a",
 }
 
-MARK: Final = "\ufb02"  # with this ligature Mermaid marks the numbers of characters
+MARK: Final = "\ufb02"  # Mermaid marks character codes with this ligature
 _UNSAFE: Final = re.compile(r"[^\w .†-]|(?<![^\W_])_|_(?![^\W_])")
 
 
@@ -86,9 +86,9 @@ class PlanDrawing:
         for edge in self.edges:
             between.setdefault((edge.writer, edge.reader), []).append(edge.path)
         for (writer, reader), paths in between.items():
-            told = [label(path, PATH_CHARS) for path in paths[:PATHS_SHOWN]]
-            more = [f"{len(paths) - PATHS_SHOWN} more"] if len(paths) > PATHS_SHOWN else []
-            yield f'n{writer} -->|"{", ".join([*told, *more])}"| n{reader}'
+            labels = [label(path, PATH_CHARS) for path in paths[:MAX_PATHS_PER_ARROW]]
+            more = [f"{len(paths) - MAX_PATHS_PER_ARROW} more"] if len(paths) > MAX_PATHS_PER_ARROW else []
+            yield f'n{writer} -->|"{", ".join([*labels, *more])}"| n{reader}'
         if self.edges_left_out:
             yield f'more["{self.edges_left_out} more are not drawn"]'
         for status in get_args(ActionStatus):
@@ -96,18 +96,18 @@ class PlanDrawing:
                 yield f"classDef {status} {STYLES[status]}"
 
 
-def draw_plan(plan: Plan, rows: Sequence[Mapping[str, Any]]) -> PlanDrawing:
-    """`rows` are those of its actions, once there are any. Without variables nobody waits for anybody."""
+def draw_plan(plan: Plan, states: Sequence[ActionState]) -> PlanDrawing:
+    """Draw a plan. `states` are those of its actions, once it was approved. Without variables it has no edges."""
     actions = parse_actions(loads(plan.body))
     graph = PlanGraph.of(actions) if plan.variables else None
     steps = graph.steps if graph else ()
-    reads = [_texts(step.names()) for step in steps] or [()] * len(actions)
+    reads = [_texts(step.paths()) for step in steps] or [()] * len(actions)
     writes = [_texts(step.writes()) for step in steps] or [()] * len(actions)
-    by_index = {row["index"]: row for row in rows}
+    by_index = {state.index: state for state in states}
     nodes = []
     for n, action in enumerate(actions):
-        row = by_index.get(n)
-        status, attempts = (row["status"], row["attempts"]) if row else (None, 0)
+        state = by_index.get(n)
+        status, attempts = (state.status, state.attempts) if state else (None, 0)
         nodes.append(PlanNode(n, action.kind, reads[n], writes[n], status, attempts))
     edges, left_out = _edges(graph) if graph else ((), 0)
     return PlanDrawing(plan, tuple(nodes), edges, left_out)
@@ -133,5 +133,5 @@ def label(text: str, chars: int) -> str:
     HTML, icons and formulas, partly with regular expressions over whole lines, so everything but
     letters, digits and a few signs is written as character codes. Invisible and bidirectional control
     characters are replaced."""
-    seen = "".join(char if char.isprintable() else "\ufffd" for char in truncate_text(text, chars))
-    return _UNSAFE.sub(lambda found: f"#{ord(found[0])};", seen.replace(MARK, "fl"))
+    visible = "".join(char if char.isprintable() else "\ufffd" for char in truncate_text(text, chars))
+    return _UNSAFE.sub(lambda match: f"#{ord(match[0])};", visible.replace(MARK, "fl"))

@@ -1,7 +1,7 @@
-"""Carrying out an approved plan: dispatch through the write boundary, one row an action, nothing sent twice.
+"""Execute an approved plan: dispatch its actions, with one row per action, and send nothing twice.
 
-The rows decide: whoever begins again reads them, leaves what is finished, waits for what is under way, and sends
-what was never sent. A batch is one dispatch and its rows share one outcome.
+The rows decide. A run that continues an execution reads them, skips finished actions, waits for those in flight, and sends
+the rest. A batch is one dispatch, and its rows share one outcome.
 """
 
 from __future__ import annotations
@@ -11,65 +11,54 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
-from plangate.events import WorkEndEvent, WorkStartEvent
-from plangate.statuses import PlanStatus
+from plangate.statuses import PlanStatus, WorkStatus
 
 from app.base.ids import new_id
 from app.base.json import strict_json
-from app.base.json.offload import offload
+from app.base.json.offload import offload, weight
 from app.base.postgres.database import Tx
 from app.calls.dispatch import CallDispatcher, LeasedCall
-from app.documents import store as state_store
+from app.documents.call_records import writes_of_calls
 from app.documents.models import WriteRow
-from app.documents.service import PreparedWrite
 from app.documents.writing import WriteRejected
-from app.engine import work_records
 from app.engine.query_run import QueryRun
+from app.engine.service import close_action, open_action
 from app.engine.work_data import work_data
-from app.journal import store as journal_store
+from app.events import WorkEndEvent, WorkStartEvent
 from app.journal.models import Entry, Scope, Work, event
+from app.journal.service import append_events
 from app.plans import artifacts, store
 from app.plans import body as bodies
-from app.plans.body import Verdict
+from app.plans.body import ActionResult
 from app.plans.dispatch import DispatchBatch, DispatchPlanner
-from app.plans.graph import ExecutionOrder
-from app.plans.models import Plan, plan_labels
-from app.plans.service import Actor, PlanService
-from app.plans.states import ACTION_LIFE
+from app.plans.graph import REF, ExecutionOrder
+from app.plans.models import Actor, Plan, PlanAction, plan_labels
+from app.plans.progress import ExecutionFlow
+from app.plans.service import PlanService
+from app.plans.states import ACTION_LIFE, awaits_result, is_executing, was_sent
 from app.plans.summary import execution_summary
-from app.plans.variables import ExecutionFlow, deliver_result, parse_documents, prepare_large_write
 from app.runtimes.models import Runtime
 from app.tools.ledger import AcquiredCall
-from app.tools.models import CallOutcome, OutgoingCall
-from app.tools.results import Answer, Outcome, ToolError
-from app.variables.service import GatheredDocuments, VariableScope
-from app.variables.values import OutputPath, VariableError, describe_errors
+from app.tools.models import OutgoingCall
+from app.tools.results import ToolResult
+from app.variables.service import NO_DOCUMENTS, GatheredDocuments, ResultWrite, VariableScope
+from app.variables.values import OutputPath, VariableError, describe_errors, is_text
 
 MAX_PARALLEL = 8
-NO_TEXTS = GatheredDocuments({}, {}, frozenset())
 
 
 @dataclass(frozen=True, slots=True)
 class OfferedCall:
-    """A call that was offered for a shipment, now or before. `taken`: this process may send it now, or how it ended
-    before that. `unknown`: nobody knows what became of it, and that is on record."""
+    """A call that was offered for a batch, now or in an earlier run. `acquired`: the call, if this process may send it now, or
+    its result, if it has already ended. `unknown`: its outcome is recorded as unknown."""
 
     call: OutgoingCall
-    taken: AcquiredCall | CallOutcome | None = None
+    acquired: AcquiredCall | ToolResult | None = None
     unknown: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class WriteTarget:
-    """Where a result goes, and what a large one makes of the document there."""
-
-    output: OutputPath
-    made: PreparedWrite | None
-    data: bytes | None
-
-
 class PlanExecution:
-    """One plan being carried out inside one run of a query."""
+    """The execution of a plan in one run of a query."""
 
     def __init__(
         self,
@@ -79,206 +68,193 @@ class PlanExecution:
         runtime: Runtime,
         plan: Plan,
         body: dict[str, Any],
-        who: Actor,
+        actor: Actor,
         inputs: Any,
         flow: ExecutionFlow | None = None,
     ) -> None:
-        """`body` is that of the plan, parsed."""
+        """`body` is the parsed body of the plan."""
         self._plans = plans
         self._dispatch = dispatch
         self._run = run
         self._runtime = runtime
         self._plan = plan
-        self._who = who
+        self._actor = actor
         self._flow = flow
         self._body = body
         self._actions = bodies.parse_actions(body)
-        self._shipments = DispatchPlanner(
+        self._planner = DispatchPlanner(
             run.lease.tenant, run.query.id, runtime, plan, self._actions, inputs, graph=flow is not None
         )
         self._idle: list[asyncio.Future[None]] = []
-        self._writing = asyncio.Lock()  # held from where a large write is made ahead until it is on record
+        self._writing = asyncio.Lock()  # from the preparation of a large write until it is recorded
 
     async def carry_out(self) -> dict[str, Any]:
-        """Brings every action to its end, then the plan; gives what executePlan answers."""
+        """Carry out every action, end the plan, and return the result of executePlan."""
         work = self._execution_work()
-        if not self._run.tree.below(self._who.scope.work_id, "plan_execution"):
-            told = event(self._scope(work.id), WorkStartEvent, data=work_data(work))
-            await self._run.commit(Entry([told], [work]))
+        if not self._run.tree.below(self._actor.scope.work_id, "plan_execution"):
+            start = event(self._scope(work.id), WorkStartEvent, data=work_data(work))
+            await self._run.commit(Entry([start], [work]))
         await self._dispatch_all(work.id)
-        rows = await self._run.look(lambda tx: store.actions(tx, self._plan.id))
-        answer = await offload(execution_summary, rows, size=sum(len(row["result"] or b"") for row in rows))
-        status: PlanStatus = answer["status"]
+        rows = await self._run.read(lambda tx: store.actions(tx, plan_id=self._plan.id))
+        summary = await offload(execution_summary, rows, size=sum(len(row.result or b"") for row in rows))
+        status: PlanStatus = summary["status"]
         labels = plan_labels(self._runtime.plans.get(self._plan.spec_name))
-        answer = {"status": status, "label": labels.get(status, status), **answer}
-        ended = replace(work, status="succeeded" if status == "executed" else "failed")
-        told = event(self._scope(work.id), WorkEndEvent, data=work_data(ended))
+        summary = {"status": status, "label": labels.get(status, status), **summary}
+        ended_work = replace(work, status="succeeded" if status == "executed" else "failed")
+        end = event(self._scope(work.id), WorkEndEvent, data=work_data(ended_work))
 
         async def close(tx: Tx) -> None:
-            await store.lock(tx, self._plan.id)
-            plan = await self._plans.named(tx, None, self._plan.id)
-            if plan.status == "executing":
+            await store.lock(tx, plan_id=self._plan.id)
+            plan = await self._plans.load(tx, None, self._plan.id)
+            if is_executing(plan.status):
                 await self._plans.move(
-                    tx, self._runtime, plan, status, self._who, result=strict_json.dumps(answer)
+                    tx, self._runtime, plan, status, self._actor, result=strict_json.dumps(summary)
                 )
-                await work_records.close_action(tx, work.id, ended.status, None, None)
-                await journal_store.append(tx, self._run.query.id, [told])
+                await close_action(tx, id=work.id, status=ended_work.status)
+                await append_events(tx, query_id=self._run.query.id, events=[end])
 
         await self._run.in_fenced_transaction(close)
-        return answer
+        return summary
 
     def _execution_work(self) -> Work:
-        found = self._run.tree.below(self._who.scope.work_id, "plan_execution")
+        existing = self._run.tree.below(self._actor.scope.work_id, "plan_execution")
         return Work(
-            id=found[0].id if found else new_id("wrk_"),
-            parent_id=self._who.scope.work_id,
+            id=existing[0].id if existing else new_id("wrk_"),
+            parent_id=self._actor.scope.work_id,
             kind="plan_execution",
             name=self._plan.spec_name,
-            agent=self._who.scope.agent,
+            agent=self._actor.scope.agent,
             status="running",
             input=strict_json.dumps({"planId": self._plan.id, "revision": self._plan.revision}),
         )
 
     def _scope(self, work_id: str) -> Scope:
-        return self._run.scope(work_id, self._who.scope.work_id, self._who.scope.agent)
+        return self._run.scope(work_id, self._actor.scope.work_id, self._actor.scope.agent)
 
     async def _dispatch_all(self, execution_id: str) -> None:
-        """So many lanes that take the next shipment that waits for no other; what waits for a person holds its lane."""
-        shipments = self._shipments.all
-        order = ExecutionOrder([frozenset()] * len(shipments))
+        """Dispatch all batches, in order and several at once. A batch that waits for a person counts as one of them."""
+        batches = self._planner.all
+        order = ExecutionOrder([frozenset()] * len(batches))
         if self._flow is not None:  # an earlier run of the query may have begun
-            rows = await self._run.look(lambda tx: self._start_actions(tx, None))
-            outside = ("dispatched", "unknown")
-            order = ExecutionOrder(
-                self._flow.graph.needs, {r["index"] for r in rows if r["status"] in outside}
-            )
+            rows = await self._run.read(lambda tx: self._start_actions(tx, None))
+            order = ExecutionOrder(self._flow.graph.needs, {r.index for r in rows if was_sent(r.status)})
             for row in rows:
-                if row["status"] in ACTION_LIFE.terminal:
-                    order.done(row["index"])
+                if row.status in ACTION_LIFE.terminal:
+                    order.done(row.index)
         limits = self._runtime.spec.limits
-        lanes = min((limits and limits.max_parallel_actions) or MAX_PARALLEL, len(shipments))
+        parallel = min((limits and limits.max_parallel_actions) or MAX_PARALLEL, len(batches))
 
-        async def lane() -> None:
+        async def dispatch_ready() -> None:
             while not order.finished:
                 n = order.take()
                 if n is None:
                     turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
                     self._idle.append(turn)
-                    await self._run.idle(turn, "client_call")
+                    await self._run.suspend(turn, "client_call")
                     continue
-                await self._carry_out_batch(execution_id, shipments[n])
+                await self._carry_out_batch(execution_id, batches[n])
                 order.done(n)
-                self._resume_lanes(len(self._idle) if order.finished else order.ready - 1)
+                self._resume_idle(len(self._idle) if order.finished else order.ready - 1)
 
-        if lanes and not order.finished:
-            await self._run.branches([lane() for _ in range(lanes)])
+        if parallel and not order.finished:
+            await self._run.branches([dispatch_ready() for _ in range(parallel)])
 
-    def _resume_lanes(self, lanes: int) -> None:
-        while lanes > 0 and self._idle:
-            lanes -= self._run.resume(self._idle.pop())
+    def _resume_idle(self, count: int) -> None:
+        while count > 0 and self._idle:
+            count -= self._run.resume(self._idle.pop())
 
-    async def _carry_out_batch(self, execution_id: str, shipment: DispatchBatch) -> None:
-        """One shipment to its end, from wherever its rows stand; a settled `retry` comes round again."""
+    async def _carry_out_batch(self, execution_id: str, batch: DispatchBatch) -> None:
+        """Carry out a batch, from the state of its rows to its end. Send it again after a person settled it as `retry`."""
         while True:
-            texts = await self._load_texts(execution_id, shipment)
-            payloads = await self._payloads(execution_id, shipment, texts)
+            payloads = await self._payloads(execution_id, batch)
             until_s = self._dispatch.send_until_s()
-            renew_s = None if shipment.transport.kind == "client" else self._dispatch.lease_s
-            sending = partial(self._send, execution_id=execution_id, shipment=shipment, payloads=payloads)
-            sent = await self._run.in_fenced_transaction(sending, renew_s=renew_s)
-            if sent is None:
+            renew_s = None if batch.transport.kind == "client" else self._dispatch.lease_s
+            send = partial(self._send, execution_id=execution_id, batch=batch, payloads=payloads)
+            offered = await self._run.in_fenced_transaction(send, renew_s=renew_s)
+            if offered is None:
                 break
-            if isinstance(sent, Verdict):
-                over = await self._close(execution_id, shipment, new_id("wrk_"), sent)
+            if isinstance(offered, ActionResult):
+                is_over = await self._close(execution_id, batch, new_id("wrk_"), offered)
             else:
-                over = await self._outcome(execution_id, shipment, sent, until_s)
-            if over:
+                is_over = await self._outcome(execution_id, batch, offered, until_s)
+            if is_over:
                 return
         if self._flow is not None:
-            await self._run.look(lambda tx: self._start_actions(tx, shipment.indexes))
+            await self._run.read(lambda tx: self._start_actions(tx, batch.indexes))
 
-    async def _start_actions(self, tx: Tx, indexes: tuple[int, ...] | None) -> list[Any]:
+    async def _start_actions(self, tx: Tx, indexes: tuple[int, ...] | None) -> list[PlanAction]:
         """Read the states of actions and what they wrote, for the actions that depend on them, and return
         their rows."""
         assert self._flow is not None
-        rows = await store.actions(tx, self._plan.id, indexes)
-        over = {r["index"]: r for r in rows if r["status"] in ACTION_LIFE.terminal}
-        works = [
-            r["work_id"] for n, r in over.items() if r["work_id"] and self._flow.graph.steps[n].call.output
+        rows = await store.actions(tx, plan_id=self._plan.id, indexes=indexes)
+        finished = {r.index: r for r in rows if r.status in ACTION_LIFE.terminal}
+        work_ids = [
+            r.work_id for n, r in finished.items() if r.work_id and self._flow.graph.steps[n].call.output
         ]
-        written: dict[str | None, list[WriteRow]] = {}
-        for write in await state_store.of_calls(tx, works) if works else []:
-            written.setdefault(write.work_id, []).append(write)
-        for n, row in over.items():
-            await self._flow.ended(n, row["status"], written.get(row["work_id"], ()))
+        writes_by_work: dict[str | None, list[WriteRow]] = {}
+        for write in await writes_of_calls(tx, work_ids=work_ids) if work_ids else []:
+            writes_by_work.setdefault(write.work_id, []).append(write)
+        for n, row in finished.items():
+            await self._flow.ended(n, row.status, writes_by_work.get(row.work_id, ()))
         return rows
 
     async def _outcome(
-        self, execution_id: str, shipment: DispatchBatch, sent: OfferedCall, until_s: float
+        self, execution_id: str, batch: DispatchBatch, offered: OfferedCall, until_s: float
     ) -> bool:
         """Record the outcome of a batch; if it is unknown, wait for a person to settle it. Return whether
         the batch is over and its writes were applied."""
-        if not sent.unknown:
-            call, outcome = sent.call, sent.taken
-            if not isinstance(outcome, CallOutcome):
-                ready = None if outcome is None else LeasedCall(outcome, until_s)
-                outcome = await self._dispatch.outcome_of_offered_call(self._run, call, ready)
-            verdict = bodies.action_result(outcome, by_tool=shipment.by_tool)
-            over = await self._close(execution_id, shipment, call.work_id, verdict, (call, outcome))
-            if outcome.status != "unknown":
-                return over
+        if not offered.unknown:
+            call, outcome = offered.call, offered.acquired
+            if outcome is None or isinstance(outcome, AcquiredCall):
+                leased = None if outcome is None else LeasedCall(outcome, until_s)
+                outcome = await self._dispatch.outcome_of_offered_call(self._run, call, leased)
+            result = ActionResult.from_call(outcome, by_tool=batch.by_tool)
+            is_over = await self._close(execution_id, batch, call.work_id, result, (call, outcome))
+            if result.status != "unknown":
+                return is_over
         await self._run.wait(
-            lambda: self._run.look(lambda tx: self._is_settled(tx, shipment)), reason="outcome_unknown"
+            lambda: self._run.read(lambda tx: self._is_settled(tx, batch)), reason="outcome_unknown"
         )
         return False
 
-    async def _rows(self, tx: Tx, shipment: DispatchBatch) -> list[Any]:
-        return await store.actions(tx, self._plan.id, shipment.indexes)
+    async def _rows(self, tx: Tx, batch: DispatchBatch) -> list[PlanAction]:
+        return await store.actions(tx, plan_id=self._plan.id, indexes=batch.indexes)
 
-    async def _is_settled(self, tx: Tx, shipment: DispatchBatch) -> bool | None:
-        rows = await self._rows(tx, shipment)
-        return None if any(r["status"] == "unknown" for r in rows) else True
-
-    async def _load_texts(self, execution_id: str, shipment: DispatchBatch) -> GatheredDocuments | Verdict:
-        """Load the artifact texts that the action reads, if they match what was approved, while no
-        transaction is open."""
-        flow = self._flow
-        roots = flow.texts(shipment.indexes[0]) if flow is not None else []
-        if flow is None or not roots:
-            return NO_TEXTS
-        try:
-            found = await self._plans.variables.texts(self._run, roots, execution_id)
-        except VariableError as error:
-            return not_sent(error)
-        return await asyncio.to_thread(artifacts.check_texts, found, flow.view.kept(artifacts.TEXTS))
+    async def _is_settled(self, tx: Tx, batch: DispatchBatch) -> bool | None:
+        rows = await self._rows(tx, batch)
+        return None if any(r.status == "unknown" for r in rows) else True
 
     async def _send(
-        self, tx: Tx, execution_id: str, shipment: DispatchBatch, payloads: list[dict[str, Any]] | Verdict
-    ) -> OfferedCall | Verdict | None:
-        """Says `dispatched` and writes the intent of the call in one transaction, before anybody can take it. None
-        when there is nothing left to do; for rows that were sent before, the call they went with; the verdict on one
-        that is not to be sent. Nobody else moves actions meanwhile: the transaction holds their query."""
-        rows = await self._rows(tx, shipment)
-        sent = [r for r in rows if r["status"] in ("dispatched", "unknown")]
-        if sent:
-            # What was written then is what is sent.
-            call = self._shipments.call(shipment, str(sent[0]["work_id"]), b"")
-            return OfferedCall(call, unknown=any(r["status"] == "unknown" for r in sent))
-        open_rows = [r for r in rows if r["status"] == "pending"]
+        self,
+        tx: Tx,
+        execution_id: str,
+        batch: DispatchBatch,
+        payloads: list[dict[str, Any]] | ActionResult,
+    ) -> OfferedCall | ActionResult | None:
+        """Move the actions to `dispatched` and record the intent of the call in one transaction, before any process can
+        claim it. For rows that were sent before, return their call; if they cannot be sent, the result; None if all have
+        ended. No other transaction moves the actions, since this one holds their query."""
+        rows = await self._rows(tx, batch)
+        sent_rows = [r for r in rows if was_sent(r.status)]
+        if sent_rows:
+            # It is sent as it was recorded.
+            call = self._planner.call(batch, sent_rows[0].call_id, b"")
+            return OfferedCall(call, unknown=any(r.status == "unknown" for r in sent_rows))
+        open_rows = [r for r in rows if r.status == "pending"]
         if not open_rows:
             return None
-        again = open_rows[0]["work_id"]  # a retry goes on under the same identity
-        if isinstance(payloads, Verdict):
-            return payloads if again is None else not_retried(payloads)
-        request = self._shipments.request(shipment, payloads, max(r["attempts"] for r in open_rows) + 1)
-        call = self._shipments.call(
-            shipment, again or new_id("wrk_"), await offload(strict_json.dumps, request)
+        earlier_work_id = open_rows[0].work_id  # a retry keeps its work record
+        if isinstance(payloads, ActionResult):
+            return payloads if earlier_work_id is None else not_retried(payloads)
+        request = self._planner.request(batch, payloads, max(r.attempts for r in open_rows) + 1)
+        call = self._planner.call(
+            batch, earlier_work_id or new_id("wrk_"), await offload(strict_json.dumps, request)
         )
-        scope = self._run.scope(call.work_id, execution_id, self._who.scope.agent)
+        scope = self._run.scope(call.work_id, execution_id, self._actor.scope.agent)
         await self._plans.move_actions(
             tx, self._plan.id, scope, open_rows, "dispatched", work_id=call.work_id
         )
-        await (self._dispatch.calls.offer_again if again else self._dispatch.calls.offer)(tx, call)
+        await (self._dispatch.calls.offer_again if earlier_work_id else self._dispatch.calls.offer)(tx, call)
         await self._open_work(tx, call.work_id, execution_id, call.name, scope.agent)
         if call.sender == "client":
             return OfferedCall(call)
@@ -286,7 +262,7 @@ class PlanExecution:
 
     async def _open_work(self, tx: Tx, work_id: str, parent_id: str, name: str, agent: str) -> None:
         query = self._run.query
-        await work_records.open_action(
+        await open_action(
             tx,
             id=work_id,
             query_id=query.id,
@@ -296,166 +272,153 @@ class PlanExecution:
             agent=agent,
         )
 
-    async def _payloads(
-        self, execution_id: str, shipment: DispatchBatch, texts: GatheredDocuments | Verdict
-    ) -> list[dict[str, Any]] | Verdict:
+    async def _payloads(self, execution_id: str, batch: DispatchBatch) -> list[dict[str, Any]] | ActionResult:
         """Return the fields of the actions with their variables replaced and validated, or the reason why
         an action is not sent. No transaction is open while large values are filled in."""
         flow = self._flow
         if flow is None:
-            return [self._actions[n].payload for n in shipment.indexes]
-        (n,) = shipment.indexes
+            return [self._actions[n].payload for n in batch.indexes]
+        (n,) = batch.indexes
+        why = flow.skip_reason(n)
+        if why is not None:
+            return ActionResult.skipped(why)
         try:
+            stored = await self._stored_values(execution_id, flow, n)
             async with flow.turn:
-                return await self._resolved_payloads(execution_id, flow, n, texts)
+                schema = self._runtime.plans[self._plan.spec_name].schema_
+                size = max(stored.size + flow.view.size, weight(schema))
+                return await offload(self._fill, flow, n, stored, size=size)
         except VariableError as error:
-            return not_sent(error)
+            return ActionResult.failed("variable_error", f"Nothing was sent. {error}")
 
-    async def _resolved_payloads(
-        self, execution_id: str, flow: ExecutionFlow, n: int, texts: GatheredDocuments | Verdict
-    ) -> list[dict[str, Any]] | Verdict:
-        """Do the same for an action of a graph. Raises VariableError."""
-        skipped = flow.skip_reason(n)
-        if skipped is None and isinstance(texts, Verdict):
-            return texts
-        read = NO_TEXTS if isinstance(texts, Verdict) else texts
-        values, why_not = {**flow.records(n), **await parse_documents(read)}, dict(read.why)
-        size = read.size + flow.view.size
-        roots = {root for root in flow.graph.steps[n].call.roots() if root.kind == "ref"}
-        if roots and skipped is None:
-            holder = VariableScope.of_stored_values(self._plan.thread_id)
-            gathered = await self._run.look(
-                lambda tx: self._plans.variables.gather(tx, holder, execution_id, roots)
-            )
-            values |= await parse_documents(gathered)
-            why_not |= gathered.why
-            size += gathered.size
+    async def _stored_values(self, execution_id: str, flow: ExecutionFlow, n: int) -> GatheredDocuments:
+        """Return the references and artifact texts that an action reads. A text must match what was approved. Raise
+        VariableError."""
+        roots = [root for root in flow.graph.steps[n].call.roots() if root.kind == REF or is_text(root)]
+        if not roots:
+            return NO_DOCUMENTS
+        variable_scope = VariableScope.of_stored_values(self._plan.thread_id)
+        gathered = await self._plans.variables.gather_all(self._run, variable_scope, execution_id, roots)
+        return await asyncio.to_thread(
+            artifacts.check_texts, gathered, flow.view.documents_by_id(artifacts.TEXTS)
+        )
+
+    def _fill(
+        self, flow: ExecutionFlow, n: int, stored: GatheredDocuments
+    ) -> list[dict[str, Any]] | ActionResult:
+        """Return the fields of an action of a graph, or why it is not sent. Raise VariableError."""
+        values = {**flow.records(n), **stored.values()}
+        why = flow.missing_alternatives_reason(n, values)
+        if why is not None:
+            return ActionResult.skipped(why)
+        call = flow.fill(n, values, stored.why)
         spec = self._runtime.plans[self._plan.spec_name]
+        errors = bodies.action_errors(spec, self._body, n, call.args, self._plans.schemas)
+        if errors:
+            listed, _ = describe_errors(errors, call.sources)
+            return ActionResult.failed(
+                "variable_error", f"Nothing was sent: the action does not match its schema: {listed}"
+            )
+        return [call.args]
 
-        def work() -> list[dict[str, Any]] | Verdict:
-            why = skipped or flow.missing_alternatives_reason(n, values)
-            if why is not None:
-                return Verdict("skipped", error={"code": "skipped", "message": why})
-            made = flow.fill(n, values, why_not)
-            flaws = bodies.action_errors(spec, self._body, n, made.args, self._plans.schemas)
-            if flaws:
-                listed, _ = describe_errors(flaws, made.sources)
-                return Verdict.failed(
-                    "variable_error", f"Nothing was sent: the action does not match its schema: {listed}"
-                )
-            return [made.args]
-
-        return await offload(work, size=size)
-
-    def _output_path(self, shipment: DispatchBatch) -> OutputPath | None:
-        """Where the result of a shipment goes."""
-        return None if self._flow is None else self._flow.graph.steps[shipment.indexes[0]].call.output
+    def _output_path(self, batch: DispatchBatch) -> OutputPath | None:
+        """Return the path of the result of a batch."""
+        return None if self._flow is None else self._flow.graph.steps[batch.indexes[0]].call.output
 
     async def _close(
         self,
         execution_id: str,
-        shipment: DispatchBatch,
+        batch: DispatchBatch,
         work_id: str,
-        verdict: Verdict,
-        ended: tuple[OutgoingCall, CallOutcome] | None = None,
+        result: ActionResult,
+        call_and_result: tuple[OutgoingCall, ToolResult] | None = None,
     ) -> bool:
         """Record the outcome of a batch and of its call, and write the result to its path, all or nothing.
         An action whose result could not be written has failed, although it ran. Return whether the batch
         is over and the actions that depend on it were notified."""
 
-        async def record(tx: Tx, verdict: Verdict, way: WriteTarget | None) -> list[WriteRow] | None:
-            if ended is not None:
-                await self._dispatch.settle(tx, self._run, *ended)
-            return await self._record(tx, execution_id, shipment, work_id, verdict, way)
+        async def record(tx: Tx, result: ActionResult, write: ResultWrite | None) -> list[WriteRow] | None:
+            if call_and_result is not None:
+                await self._dispatch.settle(tx, self._run, *call_and_result)
+            return await self._record(tx, execution_id, batch, work_id, result, write)
 
-        status, output = verdict.status, self._output_path(shipment)
+        status, output = result.status, self._output_path(batch)
         try:
             if output is None or status not in ("succeeded", "failed"):
-                written = await self._run.in_fenced_transaction(lambda tx: record(tx, verdict, None))
+                writes = await self._run.in_fenced_transaction(lambda tx: record(tx, result, None))
             else:
-                scope = self._run.scope(work_id, execution_id, self._who.scope.agent)
-                async with self._writing:  # else one of the plan's own writes would come between
-                    ready = await prepare_large_write(
-                        self._plans.variables, self._run, scope, output, path_outcome(verdict)
+                scope = self._run.scope(work_id, execution_id, self._actor.scope.agent)
+                async with self._writing:  # else another write of the plan could come first
+                    write = await self._plans.variables.prepare_write(
+                        self._run, scope, output, result.tool_result()
                     )
-                    way = WriteTarget(output, *ready)
-                    written = await self._run.in_fenced_transaction(lambda tx: record(tx, verdict, way))
-        except WriteRejected as refused:
-            ran = verdict.status == "succeeded"
-            said = (
+                    writes = await self._run.in_fenced_transaction(lambda tx: record(tx, result, write))
+        except WriteRejected as error:
+            has_run = result.status == "succeeded"
+            text = (
                 "The action ran, but its result"
-                if ran
-                else f"{str((verdict.error or {}).get('message')).rstrip('.')}. This error"
+                if has_run
+                else f"{str((result.error or {}).get('message')).rstrip('.')}. This error"
             )
-            unwritten = Verdict.failed("not_written", f"{said} was not written: {refused}.")
+            unwritten = ActionResult.failed("not_written", f"{text} was not written: {error}.")
             status = unwritten.status
-            written = await self._run.in_fenced_transaction(lambda tx: record(tx, unwritten, None))
-        if written is None or status not in ACTION_LIFE.terminal:
+            writes = await self._run.in_fenced_transaction(lambda tx: record(tx, unwritten, None))
+        if writes is None or status not in ACTION_LIFE.terminal:
             return False
         if self._flow is not None:
-            (n,) = shipment.indexes
-            await self._flow.ended(n, status, written)
+            (n,) = batch.indexes
+            await self._flow.ended(n, status, writes)
         return True
 
     async def _record(
         self,
         tx: Tx,
         execution_id: str,
-        shipment: DispatchBatch,
+        batch: DispatchBatch,
         work_id: str,
-        verdict: Verdict,
-        way: WriteTarget | None,
+        result: ActionResult,
+        write: ResultWrite | None,
     ) -> list[WriteRow] | None:
-        """Return what was written to the path, or None if everything was on record before."""
-        rows = [r for r in await self._rows(tx, shipment) if r["status"] in ("pending", "dispatched")]
+        """Record the outcome. Return the writes to the path, or None if it was recorded before."""
+        rows = [r for r in await self._rows(tx, batch) if awaits_result(r.status)]
         if not rows:
             return None
         await self._run.record_progress(tx)
-        scope = self._run.scope(work_id, execution_id, self._who.scope.agent)
-        status, unsent = verdict.status, rows[0]["status"] == "pending"
-        if unsent and status == "skipped":  # no work was done for it
-            scope, work_id = self._run.scope(execution_id, self._who.scope.work_id, scope.agent), ""
-        elif unsent and status == "unknown":
-            work_id = rows[0]["work_id"]
+        scope = self._run.scope(work_id, execution_id, self._actor.scope.agent)
+        status, is_unsent = result.status, rows[0].status == "pending"
+        if is_unsent and status == "skipped":  # it has no work record
+            scope, work_id = self._run.scope(execution_id, self._actor.scope.work_id, scope.agent), ""
+        elif is_unsent and status == "unknown":
+            work_id = rows[0].call_id
             scope = self._run.scope(work_id, execution_id, scope.agent)
-        elif unsent:
-            name = bodies.client_call_name(shipment.boundary)
+        elif is_unsent:
+            name = bodies.client_call_name(batch.resolved)
             await self._open_work(tx, work_id, execution_id, name, scope.agent)
-        written: list[WriteRow] = []
-        if way is not None:
-            holder, epoch = VariableScope.of(self._run), self._run.lease.epoch
-            outcome = path_outcome(verdict)
-            written = await deliver_result(
-                tx, self._plans.variables, holder, scope, way.output, outcome, epoch, way.made, way.data
+        writes: list[WriteRow] = []
+        if write is not None:
+            writes = await self._plans.variables.write(
+                tx, VariableScope.of(self._run), scope, write, self._run.lease.epoch
             )
-            if written and verdict.error is not None:
-                paths = [row.path for row in written]
-                verdict = replace(verdict, error={**verdict.error, "writtenTo": paths})
-        parts = await offload(_results_per_action, verdict.result, verdict, len(rows))
+            if result.error is not None:
+                paths = [row.path for row in writes]
+                result = replace(result, error={**result.error, "writtenTo": paths})
+        data, error = await offload(result.dump, len(rows), size=weight(result.result))
         await self._plans.move_actions(
-            tx, self._plan.id, scope, rows, status, work_id=work_id or None, **parts
+            tx,
+            self._plan.id,
+            scope,
+            rows,
+            status,
+            work_id=work_id or None,
+            result=data,
+            error=error,
         )
         if work_id:
-            told = {"succeeded": "succeeded", "unknown": "unknown"}.get(status, "failed")
-            await work_records.close_action(tx, work_id, told, parts.get("result"), parts.get("error"))
-        return written
+            end: WorkStatus = status if status == "succeeded" or status == "unknown" else "failed"
+            await close_action(tx, id=work_id, status=end, output=data, error=error)
+        return writes
 
 
-def _results_per_action(_result: Any, verdict: Verdict, actions: int) -> dict[str, bytes]:
-    return verdict.parts(actions)
-
-
-def not_sent(error: VariableError) -> Verdict:
-    return Verdict.failed("variable_error", f"Nothing was sent. {error}")
-
-
-def path_outcome(verdict: Verdict) -> Outcome:
-    """Return what is written to the path of an action with this result."""
-    if verdict.error is None:
-        return Answer(verdict.value)
-    return ToolError(verdict.error["message"], verdict.error["code"])
-
-
-def not_retried(why: Verdict) -> Verdict:
-    """Of a retry that cannot be sent: what was sent before is as unknown as it was."""
-    return Verdict.unknown(f"It was sent before, and not again. {(why.error or {}).get('message')}")
+def not_retried(why: ActionResult) -> ActionResult:
+    """Return the result of a retry that cannot be sent: the outcome of the earlier attempt stays unknown."""
+    return ActionResult.unknown(f"It was sent before, and not again. {(why.error or {}).get('message')}")

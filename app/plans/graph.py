@@ -1,6 +1,6 @@
 """A plan as a graph: an action that reads a path runs after the actions that write it, a prefix or an extension of it.
 
-Pure: from actions to who waits for whom, and to what is wrong with that.
+Pure: compute the dependencies of actions, and what is wrong with them.
 """
 
 from __future__ import annotations
@@ -17,17 +17,24 @@ from plangate.spec.variables import VariablePath, VariableUse, replace_variables
 
 from app.base.errors import MAX_COLLECTED_ERRORS, FieldError
 from app.plans.body import Action
-from app.variables.values import MAX_PARTS, ParsedCall, VariableError, count_path_parts, parse_call, preview
+from app.variables.values import (
+    MAX_PARTS,
+    ParsedCall,
+    VariableError,
+    count_path_parts,
+    parse_call,
+    preview,
+)
 
 STORED: Final = ("ref", "artifact")
-"""Kinds that no action writes: they are no part of the graph."""
+"""Kinds that no action writes, so that they are not part of the graph."""
 
 REF: Final = "ref"
 
-MAX_FLAWS: Final = MAX_COLLECTED_ERRORS
+MAX_ERRORS: Final = MAX_COLLECTED_ERRORS
 MAX_LINKS: Final = 50_000
-Refusal = Callable[[VariablePath], str | None]
-"""Why a reference has no value before the plan runs; None where it has one, or may have."""
+MissingReason = Callable[[VariablePath], str | None]
+"""From a path to the reason why it has no value before the plan runs; None if it has one, or may have one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,14 +44,14 @@ class PlanStep:
     index: int
     call: ParsedCall
 
-    def names(self) -> Iterator[VariablePath]:
+    def paths(self) -> Iterator[VariablePath]:
         """Return every path that the action reads, including stored references."""
-        for found in self.call.found:
-            yield from found.expression.paths()
+        for use in self.call.uses:
+            yield from use.expression.paths()
 
     def reads(self) -> Iterator[VariablePath]:
         """Return the paths that the action reads, except stored references."""
-        return (reference for reference in self.names() if reference.kind != REF)
+        return (path for path in self.paths() if path.kind != REF)
 
     def writes(self) -> Iterator[VariablePath]:
         """Return the paths that the action's result may go to."""
@@ -55,9 +62,9 @@ class PlanStep:
 def parse_steps(actions: Sequence[Action]) -> tuple[list[PlanStep], list[FieldError]]:
     """Return the actions with their variables and output paths, and the errors in how those are written."""
     if count_path_parts([[action.payload, action.output_path] for action in actions]) > MAX_PARTS:
-        told = f"the paths that they read and write have more than {MAX_PARTS} parts together: make several plans"
-        return [], [FieldError("/actions", told)]
-    steps, flaws = [], []
+        message = f"the paths that they read and write have more than {MAX_PARTS} parts together: make several plans"
+        return [], [FieldError("/actions", message)]
+    steps, errors = [], []
     for n, action in enumerate(actions):
         meta = {OUTPUT_PATH: action.output_path, OUTPUT_METHOD: action.output_method}
         try:
@@ -66,15 +73,15 @@ def parse_steps(actions: Sequence[Action]) -> tuple[list[PlanStep], list[FieldEr
             )
             call.roots()
         except VariableError as error:
-            flaws.append(FieldError(f"/actions/{n}", str(error)))
+            errors.append(FieldError(f"/actions/{n}", str(error)))
         else:
             steps.append(PlanStep(n, call))
-    return steps, flaws
+    return steps, errors
 
 
 @dataclass(slots=True)
 class _PathNode:
-    """A place in a tree of paths: who is here, and who is here or below."""
+    """A place in a tree of paths: the actions that write exactly here, and those that write here or below."""
 
     here: int = 0
     below: int = 0
@@ -82,8 +89,8 @@ class _PathNode:
 
 
 class PathIndex:
-    """Which actions write where. Sets of actions are integers, bit n for action n: a plan has a thousand of them, and
-    each of its paths may concern all."""
+    """The actions that write each path. A set of actions is an integer with bit n for action n: a plan may have a thousand
+    actions, and each path may concern all of them."""
 
     def __init__(self) -> None:
         self._root = _PathNode()
@@ -96,15 +103,15 @@ class PathIndex:
         node.here |= bit
 
     def overlapping(self, path: VariablePath) -> int:
-        """Those at the path, a prefix or an extension of it."""
-        node, found = self._root, 0
+        """Return the actions that write the path, a prefix or an extension of it."""
+        node, writers = self._root, 0
         for key in _keys(path):
             inner = node.children.get(key)
             if inner is None:
-                return found
+                return writers
             node = inner
-            found |= node.here
-        return found | node.below
+            writers |= node.here
+        return writers | node.below
 
     def has_writer_below(self, path: VariablePath) -> bool:
         """Return whether an action writes a part of what is at the path."""
@@ -118,9 +125,9 @@ class PathIndex:
 
 def _has_escaped_string(value: Any) -> bool:
     """Return whether a string in the value begins with a dagger."""
-    seen: list[str] = []
-    replace_variables(value, seen.append)
-    return bool(seen)
+    texts: list[str] = []
+    replace_variables(value, texts.append)
+    return bool(texts)
 
 
 def _keys(path: VariablePath) -> Iterator[str]:
@@ -136,12 +143,12 @@ def _bits(actions: int) -> Iterator[int]:
 
 
 class PlanGraph:
-    """Who waits for whom. `needs[n]` are the actions that action n waits for."""
+    """The dependencies of the actions of a plan. `needs[n]` are the actions that action n waits for."""
 
     def __init__(self, steps: Sequence[PlanStep]) -> None:
         self.steps = tuple(steps)
         self._paths = PathIndex()
-        self._added = PathIndex()  # what is written to, and not set
+        self._added = PathIndex()  # paths that are written, but not with `set`
         self._writers: dict[VariablePath, int] = {}
         for step in steps:
             adds = self._method(step.index) != "set"
@@ -154,9 +161,9 @@ class PlanGraph:
     @classmethod
     def of(cls, actions: Sequence[Action]) -> PlanGraph:
         """Return the graph of a stored plan."""
-        steps, flaws = parse_steps(actions)
-        if flaws:
-            raise VariableError(flaws[0].message)
+        steps, errors = parse_steps(actions)
+        if errors:
+            raise VariableError(errors[0].message)
         return cls(steps)
 
     @property
@@ -164,66 +171,66 @@ class PlanGraph:
         """Return whether any action has a variable, an escaped literal, or an output path. Then actions are
         sent one at a time, in order."""
         return any(
-            step.call.found or step.call.output or _has_escaped_string(step.call.args) for step in self.steps
+            step.call.uses or step.call.output or _has_escaped_string(step.call.args) for step in self.steps
         )
 
-    def writers(self, reference: VariablePath) -> int:
+    def writers(self, path: VariablePath) -> int:
         """Return the actions that write the path, a prefix or an extension of it, as bits."""
-        if reference.kind in STORED:
+        if path.kind in STORED:
             return 0
-        found = self._writers.get(reference)
-        if found is None:
-            found = self._writers[reference] = self._paths.overlapping(reference)
-        return found
+        writers = self._writers.get(path)
+        if writers is None:
+            writers = self._writers[path] = self._paths.overlapping(path)
+        return writers
 
-    def producers(self, reference: VariablePath) -> list[int]:
+    def producers(self, path: VariablePath) -> list[int]:
         """Return the actions that write the path, a prefix or an extension of it, in order."""
-        return list(_bits(self.writers(reference)))
+        return list(_bits(self.writers(path)))
 
-    def is_overwritten(self, reference: VariablePath) -> bool:
+    def is_overwritten(self, path: VariablePath) -> bool:
         """Return whether the value at the path before the plan runs is never read, because an action
         replaces all of it first."""
-        parts = self._paths.has_writer_below(reference) or self._added.overlapping(reference)
-        return bool(self.writers(reference)) and not parts
+        parts = self._paths.has_writer_below(path) or self._added.overlapping(path)
+        return bool(self.writers(path)) and not parts
 
-    def _writers_of_all(self, references: Iterable[VariablePath]) -> int:
-        found = 0
-        for reference in references:
-            found |= self.writers(reference)
-        return found
+    def _writers_of_all(self, paths: Iterable[VariablePath]) -> int:
+        writers = 0
+        for path in paths:
+            writers |= self.writers(path)
+        return writers
 
-    def depends_on_action(self, found: VariableUse) -> bool:
+    def depends_on_action(self, use: VariableUse) -> bool:
         """Return whether the value of the variable can come from an action."""
-        return any(self.writers(reference) for reference in found.expression.paths())
+        return any(self.writers(path) for path in use.expression.paths())
 
-    def stored(self) -> set[VariablePath]:
-        """Return the stored references that variables lead to, or into."""
-        return {reference for step in self.steps for reference in step.names() if reference.kind == REF}
+    def stored_references(self) -> set[VariablePath]:
+        """Return the paths to stored references, or into them."""
+        return {path for step in self.steps for path in step.paths() if path.kind == REF}
 
     def roots(self) -> set[VariablePath]:
         """Return the documents that the plan reads or writes."""
         read = {root for step in self.steps for root in step.call.roots()}
         return read | {VariablePath(path.kind) for step in self.steps for path in step.writes()}
 
-    # -- what is wrong with it -------------------------------------------------------------------------------
+    # -- errors ----------------------------------------------------------------------------------------------
 
-    def flaws(self, refusal: Refusal) -> list[FieldError]:
-        """Cycles, writers in no order, and readings of what nothing provides; at most 20."""
+    def errors(self, reason_of: MissingReason) -> list[FieldError]:
+        """Return the errors of the graph: cycles, writers without an order, and variables that nothing provides."""
         return (
-            self._tangle()
+            self._excess_links()
             or self._cycle()
-            or list(islice(chain(self._conflicts(), self._dangling_errors(refusal)), MAX_FLAWS))
+            or list(islice(chain(self._conflicts(), self._dangling_errors(reason_of)), MAX_ERRORS))
         )
 
-    def _tangle(self) -> list[FieldError]:
+    def _excess_links(self) -> list[FieldError]:
         """Return an error if the plan has too many dependencies: an approval names the writers of each path
         that is read, and a person must be able to read that."""
         paths = {read for step in self.steps for read in step.reads()}
         links = sum(self.writers(path).bit_count() for path in paths)
         if links <= MAX_LINKS:
             return []
-        told = f"between the paths that are read and their writers there are {links} links, more than {MAX_LINKS}"
-        return [FieldError("/actions", f"{told}: read whole documents, or make several plans")]
+        message = f"between the paths that are read and their writers there are {links} links, more than {MAX_LINKS}"
+        return [FieldError("/actions", f"{message}: read whole documents, or make several plans")]
 
     def order(self) -> list[int]:
         """Return the actions in topological order. Actions in a cycle, or behind one, are left out."""
@@ -244,23 +251,23 @@ class PlanGraph:
         stuck = set(range(len(self.steps))) - set(self.order())
         if not stuck:
             return []
-        at, seen = min(stuck), list[int]()
-        while at not in seen:
-            seen.append(at)
+        at, visited = min(stuck), list[int]()
+        while at not in visited:
+            visited.append(at)
             at = min(self.needs[at] & stuck)
-        around = seen[seen.index(at) :]
+        around = visited[visited.index(at) :]
         first = around.index(min(around))
         around = [*around[first:], *around[:first]]
-        told = []
+        reasons = []
         for n, need in zip(around, [*around[1:], around[0]], strict=True):
             path = next(read for read in self.steps[n].reads() if self.writers(read) >> need & 1)
             writer = "it writes itself" if need == n else f"action {need} writes"
-            told.append(f"action {n} reads {preview(str(path))}, which {writer}")
-        listed = "; ".join([*told[:5], *(["and so on"] if told[5:] else [])])
+            reasons.append(f"action {n} reads {preview(str(path))}, which {writer}")
+        listed = "; ".join([*reasons[:5], *(["and so on"] if reasons[5:] else [])])
         return [FieldError(f"/actions/{around[0]}", f"the plan has a cycle: {listed}")]
 
     def _conflicts(self) -> Iterator[FieldError]:
-        """Two writers of one path of which neither runs after the other, where one of them sets it."""
+        """Yield an error for two actions that write one path in no order, if one of them uses `set`."""
         before = [0] * len(self.steps)
         order = self.order()
         for n in order:
@@ -273,7 +280,9 @@ class PlanGraph:
         setting = sum(1 << step.index for step in self.steps if self._method(step.index) == "set")
         for step in self.steps:
             n = step.index
-            left = ((1 << n) - 1) & ~before[n] & ~after[n]  # earlier ones in no order with it, not told yet
+            left = (
+                ((1 << n) - 1) & ~before[n] & ~after[n]
+            )  # earlier ones in no order with it, not reported yet
             if not setting >> n & 1:
                 left &= setting
             for path in step.writes():
@@ -289,46 +298,49 @@ class PlanGraph:
         output = self.steps[n].call.output
         return output.method if output else ""
 
-    def _dangling_errors(self, refusal: Refusal) -> Iterator[FieldError]:
+    def unprovided(self, reason_of: MissingReason) -> Iterator[tuple[str, VariableUse, str]]:
+        """Yield each variable that has no value and that no action writes: its pointer into the plan, and why."""
         for step in self.steps:
-            for found in step.call.found:
-                reasons = [self._missing_reason(refs, refusal) for refs in found.expression.alternatives]
+            for use in step.call.uses:
+                reasons = [self._missing_reason(paths, reason_of) for paths in use.expression.alternatives]
                 if None not in reasons:
-                    told = "; ".join(reason for reason in reasons if reason)
-                    yield FieldError(
-                        f"/actions/{step.index}{found.pointer}",
-                        f"nothing provides {preview(found.text)}, and no action writes it: {told}",
-                    )
+                    why = "; ".join(reason for reason in reasons if reason)
+                    yield f"/actions/{step.index}{use.pointer}", use, why
 
-    def _missing_reason(self, references: Iterable[VariablePath], refusal: Refusal) -> str | None:
-        for reference in references:
-            reason = None if self.writers(reference) else refusal(reference)
+    def _dangling_errors(self, reason_of: MissingReason) -> Iterator[FieldError]:
+        for pointer, use, why in self.unprovided(reason_of):
+            message = f"nothing provides {preview(use.text)}, and no action writes it: {why}"
+            yield FieldError(pointer, message)
+
+    def _missing_reason(self, paths: Iterable[VariablePath], reason_of: MissingReason) -> str | None:
+        for path in paths:
+            reason = None if self.writers(path) else reason_of(path)
             if reason is not None:
                 return reason.rstrip(".")
         return None
 
 
 class ExecutionOrder:
-    """Which actions may run now: those whose needs are met, the first of them first, and before these `under_way`, which
-    were sent before a crash."""
+    """The order in which actions run: actions that wait for no other, by index, but first those that are `in_flight`,
+    which were sent before a crash."""
 
-    def __init__(self, needs: Sequence[Set[int]], under_way: Set[int] = frozenset()) -> None:
+    def __init__(self, needs: Sequence[Set[int]], in_flight: Set[int] = frozenset()) -> None:
         self._left = [len(own) for own in needs]
         self._waiting: list[list[int]] = [[] for _ in needs]
         for n, own in enumerate(needs):
             for need in own:
                 self._waiting[need].append(n)
-        self._under_way = under_way
+        self._in_flight = in_flight
         self._ready = [self._insert(n) for n, count in enumerate(self._left) if not count]
         heapify(self._ready)
-        self._over: set[int] = set()
+        self._finished: set[int] = set()
 
     def _insert(self, n: int) -> tuple[bool, int]:
-        return n not in self._under_way, n
+        return n not in self._in_flight, n
 
     @property
     def finished(self) -> bool:
-        return len(self._over) == len(self._left)
+        return len(self._finished) == len(self._left)
 
     @property
     def ready(self) -> int:
@@ -338,26 +350,26 @@ class ExecutionOrder:
         """Return the next action that may run, or None while all remaining actions wait for others."""
         while self._ready:
             _, n = heappop(self._ready)
-            if n not in self._over:
+            if n not in self._finished:
                 return n
         return None
 
     def done(self, n: int) -> None:
         """Mark an action as over: the actions that waited only for it may run."""
-        self._over.add(n)
+        self._finished.add(n)
         for other in self._waiting[n]:
             self._left[other] -= 1
             if not self._left[other]:
                 heappush(self._ready, self._insert(other))
 
 
-def input_exclusion(schema: Mapping[str, Any] | None, reference: VariablePath) -> str | None:
-    """Why an `inputSchema` has no room for an input, if so."""
+def input_exclusion(schema: Mapping[str, Any] | None, path: VariablePath) -> str | None:
+    """Return why an `inputSchema` excludes an input, or None if it does not."""
     here: Any = schema or {}
-    for segment in reference.path:
+    for segment in path.path:
         here = resolve(schema or {}, here)
-        said, properties = here.get("type", ["object", "array"]), here.get("properties")
-        types = said if isinstance(said, list) else [said]
+        declared, properties = here.get("type", ["object", "array"]), here.get("properties")
+        types = declared if isinstance(declared, list) else [declared]
         closed = here.get("additionalProperties") is False and not here.get("patternProperties")
         if isinstance(properties, Mapping) and segment.key in properties and "object" in types:
             here = properties[segment.key]

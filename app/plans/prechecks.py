@@ -1,32 +1,79 @@
-"""What is known of a plan as its gate opens, against its schema: nobody is asked about an action that could not be sent.
+"""Checks of a plan before it runs: its graph when it is stored, its known actions when it reaches its gate.
 
-An action is known if none of its values comes from another action. It is filled from what was kept for the approval, as
-it will be when it is sent, so what is wrong with it now would be wrong then.
+An action is known if none of its values comes from another action. It is filled from the snapshot that is approved, as it
+will be at dispatch. So nobody is asked to approve an action that could not be sent.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import chain, islice
 from typing import Any, Final
 
 from plangate.spec.models import PlanSpec
+from plangate.spec.variables import (
+    VariablePath,
+)
 
 from app.base.errors import FieldError
-from app.base.json.offload import offload
+from app.base.json.offload import offload, weight
 from app.base.postgres.database import Tx
 from app.base.schema.checker import SchemaChecker
 from app.plans import body as bodies
-from app.plans.graph import MAX_FLAWS, REF, PlanGraph
-from app.plans.variables import ExecutionFlow, ExecutionView, StoredDocuments
-from app.variables.service import GatheredDocuments, VariableScope, VariableService
-from app.variables.values import FilledCall, VariableError, describe_errors, is_text
+from app.plans.body import Action
+from app.plans.graph import (
+    MAX_ERRORS,
+    REF,
+    PlanGraph,
+    input_exclusion,
+    parse_steps,
+)
+from app.plans.progress import ExecutionFlow, ExecutionView
+from app.plans.snapshot import StoredDocuments, gather_documents, stored_values
+from app.references.models import Handle
+from app.runtimes.models import Runtime
+from app.variables.service import INPUT, NO_DOCUMENTS, GatheredDocuments, VariableScope, VariableService
+from app.variables.values import (
+    FilledCall,
+    VariableError,
+    describe_errors,
+    is_text,
+)
 
 KNOWN_BYTES: Final = 16 * 1024 * 1024
-"""Of values that are looked at here, about: an action whose own come after these is checked as it is sent. Texts of
-artifacts are too, since they are in the blob store."""
+"""About how many bytes of values are checked here: actions beyond are checked at dispatch. So are actions that read texts
+of artifacts, which are in the blob store."""
 
-NOTHING_STORED: Final = GatheredDocuments({}, {}, frozenset())
+
+async def check_graph(
+    tx: Tx,
+    variables: VariableService,
+    variable_scope: VariableScope,
+    runtime: Runtime,
+    actions: Sequence[Action],
+    size: int,
+) -> tuple[list[FieldError], list[Handle]]:
+    """Return the errors in the graph of a body that is to be stored, and, if there are none, the references that its
+    variables lead to. `size` is the size of the body, for `offload`."""
+    steps, errors = await offload(parse_steps, actions, size=size)
+    if errors:
+        return errors[:MAX_ERRORS], []
+    graph = await offload(PlanGraph, steps, size=size)
+    gathered, _ = await gather_documents(tx, variables, variable_scope, graph, None)
+
+    def work() -> tuple[list[FieldError], list[Handle]]:
+        absence = gathered.reasons(gathered.values())
+
+        def reason_of(path: VariablePath) -> str | None:
+            if path.kind == REF:  # pinning a reference fails if it does not exist
+                return None
+            if path.kind == INPUT:
+                return input_exclusion(runtime.spec.input_schema, path)
+            return absence(path)
+
+        return graph.errors(reason_of), stored_values(steps)
+
+    return await offload(work, size=max(size, gathered.size))
 
 
 async def validate_known_actions(
@@ -36,72 +83,71 @@ async def validate_known_actions(
     spec: PlanSpec,
     body: Mapping[str, Any],
     graph: PlanGraph,
-    kept: StoredDocuments,
-    work_id: str,
+    snapshot: StoredDocuments,
 ) -> list[FieldError]:
-    """Of each known action that does not fit, why; pointers lead into the plan. `kept` are the documents of the gate."""
-    stored: dict[int, GatheredDocuments] = {}
-    left = KNOWN_BYTES
+    """Return the errors of known actions that do not match the plan's schema; pointers lead into the plan."""
+    stored_by_action: dict[int, GatheredDocuments] = {}
+    remaining_bytes = KNOWN_BYTES
     for n in _known_actions(graph):
-        if left <= 0:
+        if remaining_bytes <= 0:
             break
         roots = {root for root in graph.steps[n].call.roots() if root.kind == REF}
-        read = NOTHING_STORED
+        gathered = NO_DOCUMENTS
         try:
             if roots:
-                read = await variables.gather(tx, VariableScope.of_stored_values(), work_id, roots)
+                gathered = await variables.gather(tx, VariableScope.of_stored_values(), None, roots)
         except VariableError:
-            continue  # more than one dispatch carries: that is what the subject is refused for
-        stored[n] = read
-        left -= read.size
+            continue  # more than a dispatch may carry: the subject is rejected for it
+        stored_by_action[n] = gathered
+        remaining_bytes -= gathered.size
 
     def work() -> list[FieldError]:
-        made, flaws = _resolve_actions(ExecutionFlow(graph, ExecutionView(kept)), stored)
-        return list(islice(chain(flaws, _schema_mismatches(schemas, spec, body, made)), MAX_FLAWS))
+        filled, errors = _resolve_actions(ExecutionFlow(graph, ExecutionView(snapshot)), stored_by_action)
+        return list(islice(chain(errors, _schema_mismatches(schemas, spec, body, filled)), MAX_ERRORS))
 
-    size = KNOWN_BYTES - left + kept.size
-    return await offload(work, size=max(size, len(stored) * bodies.ACTION_WEIGHS_BYTES))
+    size = KNOWN_BYTES - remaining_bytes + snapshot.size
+    size = max(size, len(stored_by_action) * bodies.ACTION_SIZE_ESTIMATE_BYTES, weight(spec.schema_))
+    return await offload(work, size=size)
 
 
 def _known_actions(graph: PlanGraph) -> Iterable[int]:
     for step in graph.steps:
-        if not any(map(graph.depends_on_action, step.call.found)) and not any(
-            map(is_text, step.call.roots())
-        ):
+        if not any(map(graph.depends_on_action, step.call.uses)) and not any(map(is_text, step.call.roots())):
             yield step.index
 
 
 def _resolve_actions(
-    flow: ExecutionFlow, stored: Mapping[int, GatheredDocuments]
+    flow: ExecutionFlow, stored_by_action: Mapping[int, GatheredDocuments]
 ) -> tuple[dict[int, FilledCall], list[FieldError]]:
-    made: dict[int, FilledCall] = {}
-    flaws = []
-    left = KNOWN_BYTES
-    for n, read in stored.items():
-        if left <= 0:
+    filled: dict[int, FilledCall] = {}
+    errors = []
+    remaining_bytes = KNOWN_BYTES
+    for n, gathered in stored_by_action.items():
+        if remaining_bytes <= 0:
             break
         try:
-            made[n] = flow.fill(n, {**flow.records(n), **read.values()}, read.why)
+            filled[n] = flow.fill(n, {**flow.records(n), **gathered.values()}, gathered.why)
         except VariableError as error:
-            flaws.append(FieldError(f"/body/actions/{n}", str(error).rstrip(".")))
+            errors.append(FieldError(f"/body/actions/{n}", str(error).rstrip(".")))
         else:
-            left -= sum(source.size_bytes for source in made[n].sources)
-    return made, flaws
+            remaining_bytes -= sum(source.size_bytes for source in filled[n].sources)
+    return filled, errors
 
 
 def _schema_mismatches(
-    schemas: SchemaChecker, spec: PlanSpec, body: Mapping[str, Any], made: Mapping[int, FilledCall]
+    schemas: SchemaChecker, spec: PlanSpec, body: Mapping[str, Any], filled: Mapping[int, FilledCall]
 ) -> Iterator[FieldError]:
-    """One look at the plan with all of them, then at those that it names, each as it would be sent. Where it names none that
-    does not fit alone, a rule about several of them is broken: that is told as it is."""
-    found = bodies.resolved_errors(spec, body, {n: filled.args for n, filled in made.items()}, schemas)
-    named = {int(f.pointer.split("/")[2]) for f in found if f.pointer.startswith("/actions/")}
-    alone = {
-        n: bodies.action_errors(spec, body, n, made[n].args, schemas) for n in sorted(named & made.keys())
+    """Yield the errors of the plan with these actions filled. Actions that it names are checked alone, as they would be
+    sent; if none of them fails alone, a rule about several actions is broken, and its errors are yielded as they are."""
+    errors = bodies.resolved_errors(spec, body, {n: call.args for n, call in filled.items()}, schemas)
+    indexes = {int(error.pointer.split("/")[2]) for error in errors if error.pointer.startswith("/actions/")}
+    own_errors = {
+        n: bodies.action_errors(spec, body, n, filled[n].args, schemas)
+        for n in sorted(indexes & filled.keys())
     }
-    for n, flaws in alone.items():
-        if flaws:
-            listed, _ = describe_errors(flaws, made[n].sources)
+    for n, action_errors in own_errors.items():
+        if action_errors:
+            listed, _ = describe_errors(action_errors, filled[n].sources)
             yield FieldError(f"/body/actions/{n}", f"the action does not match its schema: {listed}")
-    if not any(alone.values()):
-        yield from (FieldError(f"/body{f.pointer}", f.message) for f in found)
+    if not any(own_errors.values()):
+        yield from (FieldError(f"/body{error.pointer}", error.message) for error in errors)

@@ -5,10 +5,9 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import replace
+from typing import Any, Final
 
-from plangate.events import ActionStatusChangeEvent, PlanStatusChangeEvent
 from plangate.spec.models import PlanSpec
 from plangate.statuses import ActionStatus, PlanStatus
 
@@ -18,57 +17,60 @@ from app.base.errors import Conflict, FieldError, Invalid, NotFound
 from app.base.ids import new_id
 from app.base.json import strict_json
 from app.base.json.offload import loads, offload
+from app.base.json.process_pool import JsonProcessPool
 from app.base.postgres.database import Database, Tx
 from app.base.responses import to_wire
 from app.base.schema.checker import SchemaChecker
-from app.engine import work_records
 from app.engine.query_run import QueryRun
-from app.journal import store as journal_store
+from app.engine.service import close_action
+from app.events import ActionStatusChangeEvent, PlanStatusChangeEvent
 from app.journal.models import Event, Scope, event
+from app.journal.service import append_events, load_scope
 from app.plans import body as bodies
 from app.plans import store, views
 from app.plans.artifacts import ArtifactTexts
-from app.plans.body import Verdict
-from app.plans.models import Plan, plan_labels, revision_status
-from app.plans.prechecks import validate_known_actions
-from app.plans.states import ACTION_LIFE, PLAN_LIFE
-from app.plans.variables import (
-    INPUT,
-    PlanReader,
-    StoredDocuments,
-    check_graph,
-    effective_inputs,
-    take_snapshot,
+from app.plans.body import ActionResult
+from app.plans.changes import compare_bodies
+from app.plans.models import (
+    ActionState,
+    Actor,
+    Plan,
+    PlanAction,
+    PlanRevision,
+    PlanTransition,
+    RevisionPair,
+    plan_labels,
 )
+from app.plans.plan_reader import PlanReader
+from app.plans.prechecks import check_graph, validate_known_actions
+from app.plans.snapshot import StoredDocuments, effective_inputs, take_snapshot
+from app.plans.states import ACTION_LIFE, PLAN_LIFE, awaits_result
+from app.plans.store import PlanFilter
 from app.references.service import ReferenceService
 from app.runtimes.models import Runtime
 from app.runtimes.service import Runtimes
-from app.tools import store as calls_store
-from app.tools.models import CallOutcome
-from app.variables.service import VariableScope, VariableService
+from app.tools.ledger import abandoned_result
+from app.tools.results import ToolError
+from app.variables.service import INPUT, VariableScope, VariableService
 
 MAX_PLAN_KEY_CHARS = 200
+MAX_PLAN_REFERENCES = 100
 
 
 class PlanAlreadyApproved(Conflict):
     kind, title = "plan_already_approved", "The plan was approved and cannot be changed"
 
 
-class PlanGateOpen(Conflict):
-    kind, title = "plan_gate_open", "The plan waits for a decision"
+class PlanApprovalPending(Conflict):
+    kind, title = "plan_approval_pending", "The plan waits for a decision"
 
 
 class PlanRejected(Conflict):
     kind, title = "plan_rejected", "This revision of the plan was rejected"
 
 
-@dataclass(frozen=True, slots=True)
-class Actor:
-    """On whose behalf a plan changes: a work record of a query, or a host's."""
-
-    scope: Scope
-    by: str
-    approval_id: str | None = None
+SMALL_COMPARISON_BYTES: Final = 4096
+"""Of two revisions: about 100 actions of the smallest kind, which take 20 ms."""
 
 
 class PlanService:
@@ -80,8 +82,10 @@ class PlanService:
         schemas: SchemaChecker,
         variables: VariableService,
         artifacts: ArtifactService,
+        processes: JsonProcessPool,
     ) -> None:
         self.variables = variables
+        self._processes = processes
         self._artifacts = artifacts
         self.schemas = schemas
         self._db = db
@@ -97,40 +101,38 @@ class PlanService:
         spec_name: str,
         body: Any,
         key: str | None,
-        who: Actor,
+        actor: Actor,
         copied_from: str | None = None,
         *,
-        variables: bool,
-        given: Mapping[str, Any],
+        variable_scope: VariableScope | None,
     ) -> Plan:
-        """Store a draft, or the next revision of one. Idempotent by the work that stores it. With
-        `variables`, `given` are the documents that they may lead into besides the thread's state, by
-        kind."""
-        done = await store.find_by_work(tx, who.scope.work_id)
-        if done is not None:
-            return await self.named(tx, None, done)
+        """Store a draft, or the next revision of one. Idempotent by the work that stores it. With a `variable_scope`,
+        strings that begin with a dagger are variables, and lead into its documents."""
+        stored_id = await store.id_of_work(tx, work_id=actor.scope.work_id)
+        if stored_id is not None:
+            return await self.load(tx, None, stored_id)
         spec = self._spec(runtime, spec_name)
         refusal = f"The body does not match the plan {spec_name}."
+        variables = variable_scope is not None
         draft = await self._draft(runtime, spec, body, refusal, variables)
-        data, actions, named = draft.data, draft.actions, draft.references
-        if variables:
-            holder = VariableScope(
-                who.scope.thread_id,
-                who.scope.query_id or None,
-                given,
-                runtime.spec.state_schema,
-                runtime.name,
-            )
+        data, actions, references = draft.data, draft.actions, draft.references
+        if variable_scope is not None:
             size = bodies.offload_size(data, len(actions))
-            flaws, stored = await check_graph(
-                tx, self.variables, holder, runtime, actions, who.scope.work_id, size
+            errors, variable_references = await check_graph(
+                tx, self.variables, variable_scope, runtime, actions, size
             )
-            if flaws:
+            if errors:
                 raise Invalid(
                     f"The variables of the plan {spec_name} do not fit together.",
-                    [FieldError("/body" + f.pointer, f.message) for f in flaws],
+                    [FieldError("/body" + f.pointer, f.message) for f in errors],
                 )
-            named = list(dict.fromkeys([*named, *stored]))
+            references = list(dict.fromkeys([*references, *variable_references]))
+        if len(references) > MAX_PLAN_REFERENCES:
+            raise Invalid(
+                f"A plan names at most {MAX_PLAN_REFERENCES} references, so that people can read what they approve; this "
+                f"one names {len(references)}. Put values that belong together into one reference, or make several plans.",
+                [FieldError("/body/actions", f"names {len(references)} references")],
+            )
         kinds = [a.kind for a in actions]
         _, missing = bodies.resolve_dispatchers(runtime.spec, spec, kinds)
         if missing and kinds:
@@ -139,30 +141,42 @@ class PlanService:
             )
         if key is not None and not 0 < len(key) <= MAX_PLAN_KEY_CHARS:
             raise Invalid(f"planId has 1 to {MAX_PLAN_KEY_CHARS} characters.")
-        labels = strict_json.dumps(plan_labels(spec)).decode()
-        existing = None if key is None else await store.find(tx, who.scope.thread_id, key)
+        labels = plan_labels(spec)
+        existing = None if key is None else await store.find(tx, thread_id=actor.scope.thread_id, name=key)
         if existing is None and key is not None and key.startswith("pln_"):
             raise NotFound(f"There is no plan {key!r} in this thread.")
         if existing is None:
             plan_id = new_id("pln_")
             if not await store.insert(
-                tx, plan_id, key, who.scope.thread_id, runtime.id, spec_name, copied_from, labels
+                tx,
+                plan_id=plan_id,
+                key=key,
+                thread_id=actor.scope.thread_id,
+                runtime_id=runtime.id,
+                spec_name=spec_name,
+                copied_from=copied_from,
+                labels=labels,
             ):
                 raise Conflict(f"A plan {key!r} was stored at the same moment; store yours again.")
             revision = 1
         else:
             plan_id, revision = await self._revise(tx, existing, spec_name, runtime, labels)
-        await store.insert_revision(tx, plan_id, revision, data, variables, who.scope.work_id)
-        await self._references.pin(tx, named, plan_id)
-        plan = await self.named(tx, None, plan_id)
+        await store.insert_revision(
+            tx,
+            plan_id=plan_id,
+            revision=revision,
+            body=data,
+            variables=variables,
+            work_id=actor.scope.work_id,
+        )
+        await self._references.pin(tx, references, plan_id)
+        plan = await self.load(tx, None, plan_id)
         if revision == 1:
-            await store.transition(
-                tx, plan_id, None, "draft", 1, who.by, who.scope.work_id, None, plan.digest
-            )
+            await store.insert_transition(tx, plan=plan, from_=None, to="draft", actor=actor)
         await self._emit(
             tx,
-            who,
-            [self.status_event(who.scope, runtime, plan, None if revision == 1 else "draft", "draft")],
+            actor,
+            [self.status_event(actor.scope, runtime, plan, None if revision == 1 else "draft", "draft")],
         )
         return plan
 
@@ -173,13 +187,13 @@ class PlanService:
         paths = bodies.prescribed_paths(runtime.spec, spec)
 
         def work() -> tuple[bodies.PlanDraft | None, list[FieldError]]:
-            normal, flaws = bodies.normalize(spec, body, self.schemas, variables=variables, prescribed=paths)
-            return None if flaws else bodies.PlanDraft.from_body(normal), flaws
+            normal, errors = bodies.normalize(spec, body, self.schemas, variables=variables, prescribed=paths)
+            return None if errors else bodies.PlanDraft.from_body(normal), errors
 
         # in a thread: the first body of a schema, which a tenant may have made as large as one can be, takes a second
-        draft, flaws = await asyncio.to_thread(work)
+        draft, errors = await asyncio.to_thread(work)
         if draft is None:
-            raise Invalid(refusal, [FieldError("/body" + f.pointer, f.message) for f in flaws])
+            raise Invalid(refusal, [FieldError("/body" + f.pointer, f.message) for f in errors])
         return draft
 
     async def check_body(self, runtime: Runtime, plan: Plan) -> None:
@@ -188,31 +202,49 @@ class PlanService:
         if plan.runtime_id != runtime.id:
             spec = self._spec(runtime, plan.spec_name)
             refusal = (
-                f"The plan {plan.called} was stored under another version of the runtime, and does not match the plan "
+                f"The plan {plan.name} was stored under another version of the runtime, and does not match the plan "
                 f"{spec.name} of this one; store the next revision first."
             )
             body = bodies.flatten_payload(spec, await offload(loads, plan.body))
             await self._draft(runtime, spec, body, refusal, plan.variables)
 
     async def _revise(
-        self, tx: Tx, existing: Plan, spec_name: str, runtime: Runtime, labels: str
+        self, tx: Tx, existing: Plan, spec_name: str, runtime: Runtime, labels: Mapping[str, str]
     ) -> tuple[str, int]:
-        await store.lock(tx, existing.id)
-        current = await self.named(tx, None, existing.id)
+        await store.lock(tx, plan_id=existing.id)
+        current = await self.load(tx, None, existing.id)
         if current.status != "draft":
             raise PlanAlreadyApproved(
-                f"The plan {current.called} is {current.status}: what was approved does not change. Store a new plan."
+                f"The plan {current.name} is {current.status}: what was approved does not change. Store a new plan."
             )
         if current.spec_name != spec_name:
-            raise Conflict(f"The plan {current.called} is a {current.spec_name}, not a {spec_name}.")
-        if await store.open_gate(tx, current.id):
-            raise PlanGateOpen(f"The plan {current.called} waits for a decision; store a revision after it.")
-        if await store.is_about_to_begin(tx, current.thread_id, current.id):
-            raise PlanAlreadyApproved(
-                f"The plan {current.called} was approved and is about to be carried out: what was approved does not "
-                "change. Store a new plan."
+            raise Conflict(f"The plan {current.name} is a {current.spec_name}, not a {spec_name}.")
+        await self.check_no_approval(tx, current)
+        revision = await store.next_revision(tx, plan_id=current.id, runtime_id=runtime.id, labels=labels)
+        return current.id, revision
+
+    async def check_no_approval(self, tx: Tx, plan: Plan) -> None:
+        """Raise PlanApprovalPending if somebody is about to decide, PlanAlreadyApproved if the draft was approved and its
+        requester is about to begin it. In this order, so that no decision falls in between."""
+        if await store.has_pending_approval(tx, plan_id=plan.id):
+            raise PlanApprovalPending(
+                f"The plan {plan.name} is waiting for a decision. Decide its pending approval first."
             )
-        return current.id, await store.next_revision(tx, current.id, runtime.id, labels)
+        if plan.status == "draft" and await store.is_about_to_begin(
+            tx, thread_id=plan.thread_id, plan_id=plan.id
+        ):
+            raise PlanAlreadyApproved(
+                f"The plan {plan.name} was approved and is about to be carried out. Store a new plan."
+            )
+
+    def check_unanswered(self, plan: Plan) -> None:
+        """Raise PlanRejected if the current revision was rejected or sent back."""
+        if plan.decision is not None:
+            raise PlanRejected(
+                f"Revision {plan.revision} of the plan {plan.name} was answered with {plan.decision!r}"
+                + (f" and the feedback {plan.feedback!r}" if plan.feedback else "")
+                + ". Store the next revision first; it needs an approval of its own."
+            )
 
     def _spec(self, runtime: Runtime, name: str) -> PlanSpec:
         spec = runtime.plans.get(name)
@@ -223,16 +255,16 @@ class PlanService:
             )
         return spec
 
-    def check_inputs(self, run: QueryRun, inputs: Any) -> None:
+    async def check_inputs(self, run: QueryRun, inputs: Any) -> None:
         """Raise Invalid unless the inputs of an execution, merged over those of its query, fit the runtime."""
         schema = run.runtime.spec.input_schema
-        flaws = (
-            self.schemas.compile(schema).errors(effective_inputs(run, inputs)) if schema is not None else []
-        )
-        if flaws:
+        if schema is None:
+            return
+        errors = await offload(self.schemas.errors, schema, effective_inputs(run, inputs))
+        if errors:
             raise Invalid(
                 "The inputs do not match the runtime's inputSchema.",
-                [FieldError("/inputs" + f.pointer, f.message) for f in flaws],
+                [FieldError("/inputs" + f.pointer, f.message) for f in errors],
             )
 
     async def check_and_snapshot(
@@ -242,24 +274,22 @@ class PlanService:
         plan: Plan,
         read: PlanReader,
         inputs: Any,
-        who: Actor,
+        actor: Actor,
         texts: ArtifactTexts,
     ) -> StoredDocuments:
-        """As the gate of a plan with variables opens: what no action provides is there, the actions that are known now
-        fit the plan's schema, and the documents that its variables lead into are kept; `texts` are those of artifacts.
-        Raises Invalid."""
-        holder = VariableScope.of(run)
-        holder = replace(holder, given={**holder.given, INPUT: effective_inputs(run, inputs)})
-        work_id = who.scope.work_id
+        """Store the documents that the plan's variables lead into as it reaches its gate. Raise Invalid if a variable
+        that no action provides has no value, or an action that is known now does not match the plan's schema."""
+        variable_scope = VariableScope.of(run)
+        initial = {**variable_scope.initial, INPUT: effective_inputs(run, inputs)}
+        variable_scope = replace(variable_scope, initial=initial)
+        work_id = actor.scope.work_id
         body, graph = await read.body(plan), await read.graph(plan)
-        kept = await take_snapshot(tx, self.variables, holder, graph, work_id, texts)
+        snapshot = await take_snapshot(tx, self.variables, variable_scope, graph, work_id, texts)
         spec = self._spec(run.runtime, plan.spec_name)
-        flaws = await validate_known_actions(
-            tx, self.variables, self.schemas, spec, body, graph, kept, work_id
-        )
-        if flaws:
-            raise Invalid("With the values of its variables the plan cannot be carried out.", flaws)
-        return kept
+        errors = await validate_known_actions(tx, self.variables, self.schemas, spec, body, graph, snapshot)
+        if errors:
+            raise Invalid("The plan is invalid once its variables are resolved.", errors)
+        return snapshot
 
     # -- moving ----------------------------------------------------------------------------------------------
 
@@ -279,185 +309,231 @@ class PlanService:
         runtime: Runtime,
         plan: Plan,
         to: PlanStatus,
-        who: Actor,
+        actor: Actor,
         *,
         query_id: str | None = None,
         result: bytes | None = None,
     ) -> Plan:
-        """One transition of the table, or a Conflict. The caller holds the plan's row."""
+        """Apply one transition of the table. Raise Conflict. The caller has locked the plan's row."""
         PLAN_LIFE.check(plan.status, to)
-        if not await store.move(tx, plan.id, plan.status, to, query_id, result):
-            raise Conflict(f"The plan {plan.called} is not {plan.status} any more.")
-        await store.transition(
-            tx,
-            plan.id,
-            plan.status,
-            to,
-            plan.revision,
-            who.by,
-            who.scope.work_id,
-            who.approval_id,
-            plan.digest,
-        )
-        await self._emit(tx, who, [self.status_event(who.scope, runtime, plan, plan.status, to)])
+        if not await store.move(
+            tx, plan_id=plan.id, current=plan.status, to=to, query_id=query_id, result=result
+        ):
+            raise Conflict(f"The plan {plan.name} is not {plan.status} any more.")
+        await store.insert_transition(tx, plan=plan, from_=plan.status, to=to, actor=actor)
+        await self._emit(tx, actor, [self.status_event(actor.scope, runtime, plan, plan.status, to)])
         if to == "approved":
             await self._references.hold(tx, plan.id, until_over=True)
         elif to in PLAN_LIFE.terminal:
-            await self._references.let_go(tx, plan.id)
-        return await self.named(tx, None, plan.id)
+            await self._references.unpin(tx, plan.id)
+        return await self.load(tx, None, plan.id)
 
-    async def _emit(self, tx: Tx, who: Actor, events: list[Event]) -> None:
-        if who.scope.query_id:  # a host that stores a plan has no query to tell
-            await journal_store.append(tx, who.scope.query_id, events)
+    async def _emit(self, tx: Tx, actor: Actor, events: list[Event]) -> None:
+        if actor.scope.query_id:  # a host that stores a plan has no query to tell
+            await append_events(tx, query_id=actor.scope.query_id, events=events)
 
     async def move_actions(
-        self, tx: Tx, plan_id: str, scope: Scope, rows: list[Any], to: ActionStatus, **parts: Any
-    ) -> list[int]:
-        """Move actions of a plan to a status, with an event each. `rows` have their current statuses."""
-        for row in rows:
-            ACTION_LIFE.check(row["status"], to)
+        self,
+        tx: Tx,
+        plan_id: str,
+        scope: Scope,
+        actions: Sequence[PlanAction],
+        to: ActionStatus,
+        *,
+        work_id: str | None = None,
+        result: bytes | None = None,
+        error: bytes | None = None,
+        settled_by: str | None = None,
+    ) -> None:
+        """Move actions of a plan to a status, with an event each, unless their status has changed meanwhile."""
+        for action in actions:
+            ACTION_LIFE.check(action.status, to)
         moved = await store.move_actions(
-            tx, plan_id, [r["index"] for r in rows], sorted({r["status"] for r in rows}), to, **parts
+            tx,
+            plan_id=plan_id,
+            indexes=[action.index for action in actions],
+            current=sorted({action.status for action in actions}),
+            to=to,
+            work_id=work_id,
+            result=result,
+            error=error,
+            settled_by=settled_by,
         )
-        told = [
+        events = [
             event(
                 scope,
                 ActionStatusChangeEvent,
                 data={
                     "planId": plan_id,
-                    "index": r["index"],
-                    "kind": r["kind"],
-                    "from": r["status"],
+                    "index": action.index,
+                    "kind": action.kind,
+                    "from": action.status,
                     "to": to,
                 },
             )
-            for r in rows
-            if r["index"] in moved
+            for action in actions
+            if action.index in moved
         ]
-        if told and scope.query_id:
-            await journal_store.append(tx, scope.query_id, told)
-        return moved
+        if events and scope.query_id:
+            await append_events(tx, query_id=scope.query_id, events=events)
 
     async def on_gate_closed(self, tx: Tx, approval: ApprovalRow, subject: bytes) -> None:
         """In the transaction in which a gate closes without an approval: the revision that was asked about carries
         what was said of it and is not presented again, whatever is stored meanwhile."""
         if approval.decision is not None:
             revision = (await offload(loads, subject))["revision"]
-            said = (approval.decision, approval.feedback, approval.partial)
-            await store.record_decision(tx, approval.target, revision, *said)
+            await store.record_decision(
+                tx,
+                plan_id=approval.target,
+                revision=revision,
+                decision=approval.decision,
+                feedback=approval.feedback,
+                partial=approval.partial,
+            )
         await self.leave_draft(tx, approval.target)
 
     # -- the end of a query ----------------------------------------------------------------------------------
 
     async def end_of_query(self, tx: Tx, query_id: str, reason: str) -> None:
-        """Close the plans that an ending query executes: actions that were never taken are skipped, taken
-        ones are unknown, also on record, and the plan is failed. A plan that was approved but never
-        begun becomes a draft that cannot begin under that approval. Runs after the offers of the query
-        were withdrawn."""
-        for plan_id in await store.approved_drafts_of_query(tx, query_id):
-            await store.lock(tx, plan_id)
+        """Close the plans that an ending query executes. Actions that were never claimed are skipped, claimed ones
+        are unknown (in their work records, too), and the plan fails. A plan that was approved but not started becomes
+        a draft again, and that approval can no longer start it. Call this after the query's offers were withdrawn."""
+        for plan_id in await store.approved_drafts_of_query(tx, query_id=query_id):
+            await store.lock(tx, plan_id=plan_id)
             await self.leave_draft(tx, plan_id)
-        for plan_id in await store.executing_of_query(tx, query_id):
-            await store.lock(tx, plan_id)
-            plan = await self.named(tx, None, plan_id)
+        for plan_id in await store.executing_of_query(tx, query_id=query_id):
+            await store.lock(tx, plan_id=plan_id)
+            plan = await self.load(tx, None, plan_id)
             runtime = await self._runtimes.get(tx.tenant, plan.runtime_id, tx)
             scope = await self.scope_of_execution(tx, plan)
             actions = bodies.parse_actions(await offload(loads, plan.body))
             closed = set[str]()  # the actions of one dispatch share a record
-            rows = await store.actions(tx, plan_id)
-            together = Counter(row["work_id"] for row in rows)
+            rows = await store.actions(tx, plan_id=plan_id)
+            actions_by_work = Counter(row.work_id for row in rows)
             for row in rows:
-                if row["status"] in ("pending", "dispatched"):
+                if awaits_result(row.status):
                     spec = runtime.plans[plan.spec_name]
-                    by_tool = bodies.is_tool_call(runtime.spec, spec, actions[row["index"]])
-                    left = await self._result_of_abandoned(tx, row, by_tool=by_tool)
-                    parts = left.parts(together[row["work_id"]])
-                    await self.move_actions(tx, plan_id, scope, [row], left.status, **parts)
-                    if left.status != "skipped" and row["work_id"] not in closed:
-                        closed.add(row["work_id"])
-                        said = parts.get("result"), parts.get("error")
-                        await work_records.close_action(tx, row["work_id"], left.status, *said)
+                    by_tool = bodies.is_tool_call(runtime.spec, spec, actions[row.index])
+                    result_of_action = await self._result_of_abandoned(tx, row, by_tool=by_tool)
+                    result, error = result_of_action.dump(actions_by_work[row.work_id])
+                    await self.move_actions(
+                        tx, plan_id, scope, [row], result_of_action.status, result=result, error=error
+                    )
+                    if result_of_action.status != "skipped" and row.call_id not in closed:
+                        closed.add(row.call_id)
+                        await close_action(
+                            tx, id=row.call_id, status=result_of_action.status, output=result, error=error
+                        )
             label = plan_labels(runtime.plans.get(plan.spec_name)).get("failed", "failed")
             result = strict_json.dumps({"status": "failed", "label": label, "reason": reason})
             await self.move(tx, runtime, plan, "failed", Actor(scope, "service"), result=result)
 
-    async def _result_of_abandoned(self, tx: Tx, row: Any, *, by_tool: bool) -> Verdict:
-        """Return the result of an action whose query ends. A result that is in counts, but goes to no path.
-        A pending action has a call if it was sent before and a person said `retry`."""
-        call = None if row["work_id"] is None else await calls_store.outcome(tx, row["work_id"])
-        if call is None or call["status"] == "withdrawn":
-            return Verdict("skipped")
-        if call["status"] != "done":
-            return Verdict.unknown("The query ended before anybody said what became of it.")
-        result = await offload(loads, call["result"])
-        done = CallOutcome("done", result.get("output"), result.get("error"))
-        return bodies.action_result(done, by_tool=by_tool)
+    async def _result_of_abandoned(self, tx: Tx, row: PlanAction, *, by_tool: bool) -> ActionResult:
+        """Return the result of an action whose query is ending. A result that has already arrived counts, but is not
+        written to an output path. A pending action has a call if it was sent earlier and a person settled it as
+        `retry`."""
+        call = None if row.work_id is None else await abandoned_result(tx, row.work_id)
+        if call is None:
+            return ActionResult("skipped")
+        if isinstance(call, ToolError) and call.status == "unknown":
+            return ActionResult.unknown("The query ended before the outcome was settled.")
+        return ActionResult.from_call(call, by_tool=by_tool)
 
     async def runtime_of(self, tx: Tx, plan: Plan) -> Runtime:
         """Return the version of the runtime that the plan was stored for."""
         return await self._runtimes.get(tx.tenant, plan.runtime_id, tx)
 
     async def scope_of_execution(self, tx: Tx, plan: Plan) -> Scope:
-        """Where in its query a plan is executed."""
-        work_id = await self.executing_work(tx, plan)
-        scope = await journal_store.load_scope(tx, work_id) if work_id else None
+        """Return the position of a plan's execution in its query's tree of work."""
+        work_id = await store.executing_work(tx, plan_id=plan.id)
+        scope = await load_scope(tx, work_id=work_id) if work_id else None
         return scope or Scope(plan.query_id or "", plan.thread_id, work_id or "", None, "")
 
-    async def executing_work(self, tx: Tx, plan: Plan) -> str | None:
-        """Return the call that carries the plan out, or did."""
-        moves = await store.transitions(tx, plan.id)
-        return next((t["work_id"] for t in moves if t["to_status"] == "executing"), None)
-
     async def leave_draft(self, tx: Tx, plan_id: str) -> None:
-        """Reset a plan whose gate closed without execution to a plain draft, unless another gate is open
+        """Reset a plan whose gate closed without execution to a plain draft, unless another approval is pending
         for it; its reference pins expire again."""
-        plan = await self.named(tx, None, plan_id)
-        if plan.status == "draft" and not await store.open_gate(tx, plan_id):
+        plan = await self.load(tx, None, plan_id)
+        if plan.status == "draft" and not await store.has_pending_approval(tx, plan_id=plan_id):
             await self._references.hold(tx, plan_id, until_over=False)
 
     # -- reading ---------------------------------------------------------------------------------------------
 
-    async def named(self, tx: Tx, thread_id: str | None, name: str) -> Plan:
+    async def load(self, tx: Tx, thread_id: str | None, name: str) -> Plan:
         """Return a plan by its `pln_` id, or by the key that a planner chose in this thread."""
-        found = await store.find(tx, thread_id, name)
-        if found is None:
+        plan = await store.find(tx, thread_id=thread_id, name=name)
+        if plan is None:
             raise NotFound(f"There is no plan {name!r}" + (" in this thread." if thread_id else "."))
-        return found
+        return plan
 
     async def page(
-        self, tx: Tx, before: str | None, filters: list[str | None], limit: int
-    ) -> list[dict[str, Any]]:
-        return [to_wire(views.PlanView, plan) for plan in await store.page(tx, before, *filters, limit)]
+        self, tx: Tx, after: str | None, limit: int, filters: PlanFilter
+    ) -> tuple[list[Plan], str | None]:
+        """Return up to `limit` plans, newest first, and the id after which the next page begins, or None on the last."""
+        return await store.page(tx, after=after, limit=limit, filters=filters)
 
-    async def revisions(self, tx: Tx, plan_id: str) -> list[dict[str, Any]]:
-        await self.named(tx, None, plan_id)
-        return [
-            to_wire(
-                views.RevisionView,
-                row,
-                status=revision_status(
-                    row["plan_status"], row["decision"], is_current=row["revision"] == row["current"]
-                ),
+    async def revisions(
+        self, tx: Tx, plan_id: str, before: int | None, limit: int
+    ) -> tuple[list[PlanRevision], int | None]:
+        """Return up to `limit` revisions of a plan without their bodies, newest first, and the revision before which the
+        next page begins, or None on the last. Raise NotFound."""
+        await self.load(tx, None, plan_id)
+        return await store.revisions(tx, plan_id=plan_id, before=before, limit=limit)
+
+    async def revision(self, tx: Tx, plan_id: str, number: int) -> PlanRevision:
+        """Return a revision of a plan. Raise NotFound."""
+        plan = await self.load(tx, None, plan_id)
+        revision = await store.revision(tx, plan_id=plan_id, revision=number)
+        if revision is None:
+            raise NotFound(f"The plan {plan.name} has {plan.revision} revisions, and no revision {number}.")
+        return revision
+
+    async def revision_pair(self, tx: Tx, plan_id: str, *, earlier: int | None, later: int) -> RevisionPair:
+        """Return two revisions to compare; without `earlier`, `later` and the one before. Raise NotFound or Invalid."""
+        plan = await self.load(tx, None, plan_id)
+        if earlier is None:
+            earlier = later - 1
+        if not 0 < earlier < later:
+            message = f"must be an earlier revision than {later}"
+            raise Invalid(
+                f"Revision {later} cannot be compared: `from` {message}.", [FieldError("query:from", message)]
             )
-            for row in await store.revisions(tx, plan_id)
-        ]
+        before = await store.revision_body(tx, plan_id=plan_id, revision=earlier)
+        after = await store.revision_body(tx, plan_id=plan_id, revision=later)
+        if before is None or after is None:
+            raise NotFound(f"The plan {plan.name} has {plan.revision} revisions, and no revision {later}.")
+        spec = (await self._runtimes.get(tx.tenant, plan.runtime_id, tx)).plans.get(plan.spec_name)
+        return RevisionPair(plan.id, earlier, later, before, after, spec.action_keys if spec else {})
 
-    async def transitions(self, tx: Tx, plan_id: str) -> list[dict[str, Any]]:
-        await self.named(tx, None, plan_id)
-        return [
-            to_wire(views.TransitionView, row, from_=row["from_status"], to=row["to_status"])
-            for row in await store.transitions(tx, plan_id)
-        ]
+    async def changes(self, pair: RevisionPair) -> dict[str, Any]:
+        """Return what changed between two revisions, for a response. Call it outside of transactions: large bodies are
+        compared in a process, and a request may have to wait for one. Raise TooLarge or TooManyRequests."""
+        bodies_and_keys = (pair.before, pair.after, pair.keys)
+        if len(pair.before) + len(pair.after) <= SMALL_COMPARISON_BYTES:
+            changes = compare_bodies(*bodies_and_keys)
+        else:
+            async with self._processes.open(request=True) as process:
+                changes = await process.run(compare_bodies, *bodies_and_keys)
+        return {"planId": pair.plan_id, "from": pair.earlier, "to": pair.later, **changes}
+
+    async def stored_documents(self, tx: Tx, work_id: str) -> StoredDocuments:
+        """Return the documents that were stored when this work brought the plan to its gate."""
+        return StoredDocuments(await store.snapshot(tx, work_id=work_id))
+
+    async def transitions(self, tx: Tx, plan_id: str) -> list[PlanTransition]:
+        """Return the changes of a plan's status, oldest first. Raise NotFound."""
+        await self.load(tx, None, plan_id)
+        return await store.transitions(tx, plan_id=plan_id)
 
     async def actions(self, tx: Tx, plan_id: str) -> list[dict[str, Any]]:
-        await self.named(tx, None, plan_id)
-        return await self.action_views(tx, plan_id, await store.actions(tx, plan_id))
+        """Return the actions of a plan that was approved, for a response. Raise NotFound."""
+        await self.load(tx, None, plan_id)
+        return await self.action_views(tx, plan_id, await store.actions(tx, plan_id=plan_id))
 
-    async def action_views(self, tx: Tx, plan_id: str, rows: Sequence[Any]) -> list[dict[str, Any]]:
-        """Return rows of actions for a response, with what their calls published."""
-        published = await self._artifacts.of_actions(tx, plan_id, [(r["index"], r["work_id"]) for r in rows])
-        return [to_wire(views.ActionView, row, artifacts=published[row["index"]]) for row in rows]
+    async def action_views(self, tx: Tx, plan_id: str, actions: Sequence[PlanAction]) -> list[dict[str, Any]]:
+        """Return actions for a response, with the artifacts that their calls published."""
+        artifacts = await self._artifacts.of_actions(tx, plan_id, [(a.index, a.work_id) for a in actions])
+        return [to_wire(views.ActionView, a, artifacts=artifacts[a.index]) for a in actions]
 
-    async def standing(self, tx: Tx, plan_id: str) -> tuple[Plan, list[Any]]:
-        """Return a plan and, once it was approved, the states of its actions."""
-        return await self.named(tx, None, plan_id), await store.action_states(tx, plan_id)
+    async def with_action_states(self, tx: Tx, plan_id: str) -> tuple[Plan, list[ActionState]]:
+        """Return a plan and, once it was approved, the states of its actions. Raise NotFound."""
+        return await self.load(tx, None, plan_id), await store.action_states(tx, plan_id=plan_id)

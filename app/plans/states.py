@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import assert_never
+
 from plangate.statuses import ActionStatus, PlanStatus
 
 from app.base.lifecycle import Lifecycle
@@ -31,3 +33,36 @@ ACTION_LIFE = Lifecycle[ActionStatus](
         "skipped": (),
     },
 )
+
+
+def is_executing(status: PlanStatus) -> bool:
+    """Return whether the execution of a plan has begun and not ended."""
+    match status:
+        case "executing":
+            return True
+        case "draft" | "approved" | "executed" | "failed":
+            return False
+        case _:
+            assert_never(status)
+
+
+def was_sent(status: ActionStatus) -> bool:
+    """Return whether an action was sent and has not ended."""
+    match status:
+        case "dispatched" | "unknown":
+            return True
+        case "pending" | "succeeded" | "failed" | "skipped":
+            return False
+        case _:
+            assert_never(status)
+
+
+def awaits_result(status: ActionStatus) -> bool:
+    """Return whether the service itself still decides the outcome of an action, without a person."""
+    match status:
+        case "pending" | "dispatched":
+            return True
+        case "unknown" | "succeeded" | "failed" | "skipped":
+            return False
+        case _:
+            assert_never(status)

@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, Final
 
+from plangate.statuses import ActionStatus, Decision, PlanStatus
+
+from app.base.json import strict_json
 from app.base.postgres.database import Tx
-from app.plans.models import Plan
+from app.base.postgres.pages import PageStatements, cut_at_bytes, fetch_page, split_rows
+from app.plans.models import ActionState, Actor, Plan, PlanAction, PlanRevision, PlanTransition
 
 COLUMNS = """p.id, p.key, p.thread_id, p.runtime_id, p.spec_name, p.status, p.revision, p.copied_from, p.query_id, p.result,
  coalesce(p.labels ->> p.status, p.status) AS label, p.created_at, p.updated_at, r.body, r.digest, r.decision, r.feedback,
- r.partial, r.variables"""
+ r.partial, r.facts, r.variables"""
 JOIN = "plans p JOIN plan_revisions r ON r.tenant_id = $1 AND r.plan_id = p.id AND r.revision = p.revision"
 BY_ID = f"SELECT {COLUMNS} FROM {JOIN} WHERE p.tenant_id = $1 AND p.id = $2"
 BY_KEY = f"SELECT {COLUMNS} FROM {JOIN} WHERE p.tenant_id = $1 AND p.thread_id = $2 AND p.key = $3"
@@ -32,17 +37,18 @@ MOVE = """
 UPDATE plans SET status = $4, updated_at = now(), query_id = coalesce($5, query_id), result = coalesce($6, result)
  WHERE tenant_id = $1 AND id = $2 AND status = $3
 """
-TRANSITION = """
+INSERT_TRANSITION = """
 INSERT INTO plan_transitions (tenant_id, plan_id, n, from_status, to_status, revision, by, work_id, approval_id, digest)
 SELECT $1, $2, coalesce(max(n), 0) + 1, $3, $4, $5, $6, $7, $8, $9 FROM plan_transitions WHERE tenant_id = $1 AND plan_id = $2
 """
-DECIDED = """
+RECORD_DECISION = """
 UPDATE plan_revisions SET decision = $4, feedback = $5, partial = $6 WHERE tenant_id = $1 AND plan_id = $2 AND revision = $3
 """
+SAVE_FACTS = "UPDATE plan_revisions SET facts = $4 WHERE tenant_id = $1 AND plan_id = $2 AND revision = $3"
 OPEN_GATE = """
 SELECT id FROM approvals WHERE tenant_id = $1 AND kind = 'plan' AND target = $2 AND status = 'pending'
 """
-# The query that works in the thread was told yes, and the call that asked is not over: it begins the plan next.
+# A query in the thread got the approval, and the call that requested it is not over: it begins the plan next.
 ABOUT_TO_BEGIN = """
 SELECT EXISTS (SELECT FROM queries q
   JOIN approvals a ON a.tenant_id = $1 AND a.query_id = q.id
@@ -60,7 +66,7 @@ SELECT index, revision, kind, status, attempts, idempotency_key, work_id, result
 """
 ALL_ACTIONS = f"{ACTIONS} ORDER BY index"
 SOME_ACTIONS = f"{ACTIONS} AND index = ANY ($3) ORDER BY index"
-STANDING = """
+ACTION_STATES = """
 SELECT index, status, attempts FROM plan_actions WHERE tenant_id = $1 AND plan_id = $2 ORDER BY index
 """
 MOVE_ACTIONS = """
@@ -69,158 +75,276 @@ UPDATE plan_actions SET status = $5, attempts = attempts + ($5 = 'dispatched')::
  WHERE tenant_id = $1 AND plan_id = $2 AND index = ANY ($3) AND status = ANY ($4)
 RETURNING index
 """
-KEEP_SNAPSHOT = """
+INSERT_SNAPSHOT = """
 INSERT INTO plan_snapshots (tenant_id, work_id, kind, body)
 SELECT $1, $2, kind, body FROM unnest($3::text[], $4::bytea[]) AS t (kind, body)
 """
 SNAPSHOT = "SELECT kind, body FROM plan_snapshots WHERE tenant_id = $1 AND work_id = $2"
-EXECUTING_OF_QUERY = (
-    "SELECT id FROM plans WHERE tenant_id = $1 AND query_id = $2 AND status = 'executing' ORDER BY id"
-)
-# What its approvals let through and it did not begin.
+# The statuses of `is_executing`, as the index plans_executing names them.
+EXECUTING_OF_QUERY = """
+SELECT id FROM plans WHERE tenant_id = $1 AND query_id = $2 AND status = 'executing' ORDER BY id
+"""
+# Plans that were approved for the query and that it did not begin.
 APPROVED_DRAFTS_OF_QUERY = """
 SELECT DISTINCT p.id FROM approvals a JOIN plans p ON p.tenant_id = $1 AND p.id = a.target
  WHERE a.tenant_id = $1 AND a.query_id = $2 AND a.kind = 'plan' AND a.status = 'approved' AND p.status = 'draft' ORDER BY p.id
 """
-LIST = f"""
-SELECT {COLUMNS} FROM {JOIN} WHERE p.tenant_id = $1 AND ($2::text IS NULL OR p.id < $2)
-   AND ($3::text IS NULL OR p.status = $3) AND ($4::text IS NULL OR p.thread_id = $4)
-   AND ($5::text IS NULL OR p.spec_name = $5) AND ($6::text IS NULL OR r.decision = $6) ORDER BY p.id DESC LIMIT $7
+# The newest $3 plans, of the thread $4: the candidates of a page (docs/decisions/0018).
+_CANDIDATES = """
+SELECT * FROM plans WHERE tenant_id = $1 AND id < coalesce($2, 'pln_~') AND {which} ORDER BY id DESC LIMIT $3
 """
-REVISIONS = """
-SELECT r.revision, body, digest, stored_by, stored_at, decision, feedback, partial, p.status AS plan_status,
-       p.revision AS current
+_FILTERED = f"""
+SELECT {COLUMNS} FROM ({{candidates}}) AS p
+  JOIN plan_revisions r ON r.tenant_id = $1 AND r.plan_id = p.id AND r.revision = p.revision
+ WHERE ($6::text IS NULL OR p.status = $6) AND ($7::text IS NULL OR p.spec_name = $7)
+   AND ($8::text IS NULL OR r.decision = $8)
+ ORDER BY p.id DESC LIMIT $5
+"""
+_SIZE = """octet_length(body) + coalesce(octet_length(result), 0) + coalesce(octet_length(feedback), 0)
+ + coalesce(octet_length(partial), 0) + coalesce(octet_length(facts), 0)"""
+LIST_OF_THREAD = PageStatements.from_candidates(
+    _FILTERED, _CANDIDATES.format(which="thread_id = $4::text"), size=_SIZE, examined="$3"
+)
+LIST = PageStatements.from_candidates(
+    _FILTERED, _CANDIDATES.format(which="$4::text IS NULL"), size=_SIZE, examined="$3"
+)
+_REVISION = """
+SELECT r.revision, {body} AS body, digest, stored_by, stored_at, decision, feedback, {partial} AS partial, facts,
+       p.status AS plan_status, r.revision = p.revision AS is_current
   FROM plan_revisions r JOIN plans p ON p.tenant_id = $1 AND p.id = r.plan_id
- WHERE r.tenant_id = $1 AND r.plan_id = $2 ORDER BY r.revision
-"""
+ WHERE r.tenant_id = $1 AND r.plan_id = $2"""
+REVISION = _REVISION.format(body="body", partial="partial") + " AND r.revision = $3"
+REVISIONS = cut_at_bytes(
+    _REVISION.format(body="NULL::bytea", partial="NULL::bytea")
+    + " AND r.revision < coalesce($3, r.revision + 1) ORDER BY r.revision DESC LIMIT $4",
+    size="coalesce(octet_length(feedback), 0) + coalesce(octet_length(facts), 0)",
+    order="revision DESC",
+)
+REVISION_BODY = "SELECT body FROM plan_revisions WHERE tenant_id = $1 AND plan_id = $2 AND revision = $3"
 TRANSITIONS = """
-SELECT n, from_status, to_status, revision, at, by, work_id, approval_id, digest FROM plan_transitions
+SELECT from_status AS from_, to_status AS to, revision, at, by, work_id, approval_id, digest FROM plan_transitions
  WHERE tenant_id = $1 AND plan_id = $2 ORDER BY n
 """
+EXECUTING_WORK = """
+SELECT work_id FROM plan_transitions WHERE tenant_id = $1 AND plan_id = $2 AND to_status = 'executing'
+"""
+
+MAX_EXAMINED: Final = 2_000
 
 
-def plan_from_row(row: Any) -> Plan | None:
+@dataclass(frozen=True, slots=True)
+class PlanFilter:
+    """The filters of a list of plans; None matches everything."""
+
+    status: PlanStatus | None = None
+    thread_id: str | None = None
+    spec_name: str | None = None
+    decision: Decision | None = None
+
+
+def _plan(row: Any) -> Plan | None:
     return None if row is None else Plan(**row)
 
 
-async def find(tx: Tx, thread_id: str | None, name: str) -> Plan | None:
-    """By `pln_` id, else by the key that a planner chose in this thread."""
+async def find(tx: Tx, *, thread_id: str | None, name: str) -> Plan | None:
+    """Return a plan by its `pln_` id, or by the key that a planner chose in this thread."""
     if name.startswith("pln_"):
-        found = plan_from_row(await tx.row(BY_ID, tx.tenant, name))
-        if found is not None and thread_id in (None, found.thread_id):
-            return found
+        plan = _plan(await tx.row(BY_ID, tx.tenant, name))
+        if plan is not None and thread_id in (None, plan.thread_id):
+            return plan
     if thread_id is None:
         return None
-    return plan_from_row(await tx.row(BY_KEY, tx.tenant, thread_id, name))
+    return _plan(await tx.row(BY_KEY, tx.tenant, thread_id, name))
 
 
-async def lock(tx: Tx, plan_id: str) -> None:
+async def lock(tx: Tx, *, plan_id: str) -> None:
     await tx.run(LOCK, tx.tenant, plan_id)
 
 
-async def find_by_work(tx: Tx, work_id: str) -> str | None:
+async def id_of_work(tx: Tx, *, work_id: str) -> str | None:
+    """Return the id of the plan that this work stored."""
     plan_id: str | None = await tx.value(STORED_BY, tx.tenant, work_id)
     return plan_id
 
 
-async def insert(tx: Tx, *args: Any) -> bool:
-    return await tx.run(INSERT, tx.tenant, *args) == "INSERT 0 1"
+async def insert(
+    tx: Tx,
+    *,
+    plan_id: str,
+    key: str | None,
+    thread_id: str,
+    runtime_id: str,
+    spec_name: str,
+    copied_from: str | None,
+    labels: Mapping[str, str],
+) -> bool:
+    """Insert a draft without a revision. Return False if the thread has a plan with this key."""
+    args = (tx.tenant, plan_id, key, thread_id, runtime_id, spec_name, copied_from, _json(labels))
+    return await tx.run(INSERT, *args) == "INSERT 0 1"
 
 
-async def insert_revision(tx: Tx, *args: Any) -> None:
-    await tx.run(INSERT_REVISION, tx.tenant, *args)
+def _json(labels: Mapping[str, str]) -> str:
+    return strict_json.dumps(labels).decode()
 
 
-async def next_revision(tx: Tx, plan_id: str, runtime_id: str, labels: str) -> int:
-    return int(await tx.value(NEXT_REVISION, tx.tenant, plan_id, runtime_id, labels))
+async def insert_revision(
+    tx: Tx, *, plan_id: str, revision: int, body: bytes, variables: bool, work_id: str
+) -> None:
+    await tx.run(INSERT_REVISION, tx.tenant, plan_id, revision, body, variables, work_id)
+
+
+async def next_revision(tx: Tx, *, plan_id: str, runtime_id: str, labels: Mapping[str, str]) -> int:
+    """Count the revision up and return it."""
+    return int(await tx.value(NEXT_REVISION, tx.tenant, plan_id, runtime_id, _json(labels)))
 
 
 async def move(
-    tx: Tx, plan_id: str, current: str, to: str, query_id: str | None, result: bytes | None
+    tx: Tx,
+    *,
+    plan_id: str,
+    current: PlanStatus,
+    to: PlanStatus,
+    query_id: str | None = None,
+    result: bytes | None = None,
 ) -> bool:
+    """Change the status of a plan. Return False if it is not `current`."""
     return await tx.run(MOVE, tx.tenant, plan_id, current, to, query_id, result) == "UPDATE 1"
 
 
-async def transition(tx: Tx, *args: Any) -> None:
-    await tx.run(TRANSITION, tx.tenant, *args)
+async def insert_transition(
+    tx: Tx, *, plan: Plan, from_: PlanStatus | None, to: PlanStatus, actor: Actor
+) -> None:
+    """Record a change of the plan's status, at its current revision."""
+    work = (actor.by, actor.scope.work_id, actor.approval_id)
+    await tx.run(INSERT_TRANSITION, tx.tenant, plan.id, from_, to, plan.revision, *work, plan.digest)
 
 
-async def record_decision(tx: Tx, *args: Any) -> None:
-    await tx.run(DECIDED, tx.tenant, *args)
+async def record_decision(
+    tx: Tx,
+    *,
+    plan_id: str,
+    revision: int,
+    decision: Decision,
+    feedback: str | None,
+    partial: bytes | None,
+) -> None:
+    await tx.run(RECORD_DECISION, tx.tenant, plan_id, revision, decision, feedback, partial)
 
 
-async def open_gate(tx: Tx, plan_id: str) -> str | None:
-    found: str | None = await tx.value(OPEN_GATE, tx.tenant, plan_id)
-    return found
+async def save_facts(tx: Tx, *, plan_id: str, revision: int, facts: bytes) -> None:
+    """Store the facts of a revision as JSON."""
+    await tx.run(SAVE_FACTS, tx.tenant, plan_id, revision, facts)
 
 
-async def is_about_to_begin(tx: Tx, thread_id: str, plan_id: str) -> bool:
-    """Return whether the draft was approved and its requester will begin it. Call it after `open_gate`, so
-    that no decision falls in between."""
+async def has_pending_approval(tx: Tx, *, plan_id: str) -> bool:
+    return bool(await tx.value(OPEN_GATE, tx.tenant, plan_id))
+
+
+async def is_about_to_begin(tx: Tx, *, thread_id: str, plan_id: str) -> bool:
+    """Return whether the draft was approved and its requester is about to begin it. Call it after
+    `has_pending_approval`, so that no decision falls in between."""
     return bool(await tx.value(ABOUT_TO_BEGIN, tx.tenant, thread_id, plan_id))
 
 
 async def insert_actions(
-    tx: Tx, plan_id: str, revision: int, kinds: Sequence[str], keys: Sequence[str]
+    tx: Tx, *, plan_id: str, revision: int, kinds: Sequence[str], keys: Sequence[str]
 ) -> None:
+    """Insert the actions of an approved plan, with their idempotency keys."""
     await tx.run(INSERT_ACTIONS, tx.tenant, plan_id, revision, kinds, keys)
 
 
-async def actions(tx: Tx, plan_id: str, indexes: Sequence[int] | None = None) -> list[Any]:
-    """All actions of a plan, or those with these indexes."""
+async def actions(tx: Tx, *, plan_id: str, indexes: Sequence[int] | None = None) -> list[PlanAction]:
+    """Return all actions of a plan, or those with these indexes."""
     if indexes is None:
-        return await tx.fetch(ALL_ACTIONS, tx.tenant, plan_id)
-    return await tx.fetch(SOME_ACTIONS, tx.tenant, plan_id, indexes)
+        rows = await tx.fetch(ALL_ACTIONS, tx.tenant, plan_id)
+    else:
+        rows = await tx.fetch(SOME_ACTIONS, tx.tenant, plan_id, indexes)
+    return [PlanAction(**row) for row in rows]
 
 
-async def action_states(tx: Tx, plan_id: str) -> list[Any]:
-    """Where the actions of a plan stand, without what became of them, which may be large."""
-    return await tx.fetch(STANDING, tx.tenant, plan_id)
+async def action_states(tx: Tx, *, plan_id: str) -> list[ActionState]:
+    """Return the statuses of the actions of a plan without their results, which may be large."""
+    return [ActionState(**row) for row in await tx.fetch(ACTION_STATES, tx.tenant, plan_id)]
 
 
 async def move_actions(
     tx: Tx,
-    plan_id: str,
-    indexes: list[int],
-    current: list[str],
-    to: str,
     *,
+    plan_id: str,
+    indexes: Sequence[int],
+    current: Sequence[ActionStatus],
+    to: ActionStatus,
     work_id: str | None = None,
     result: bytes | None = None,
     error: bytes | None = None,
     settled_by: str | None = None,
-) -> list[int]:
-    """Move the actions that are at `current`, and return the moved ones in order."""
+) -> frozenset[int]:
+    """Move the actions that have a `current` status, and return their indexes."""
     rows = await tx.fetch(
         MOVE_ACTIONS, tx.tenant, plan_id, indexes, current, to, work_id, result, error, settled_by
     )
-    return sorted(r["index"] for r in rows)
+    return frozenset(row["index"] for row in rows)
 
 
-async def keep_snapshot(tx: Tx, work_id: str, kept: Mapping[str, bytes]) -> None:
-    await tx.run(KEEP_SNAPSHOT, tx.tenant, work_id, list(kept), list(kept.values()))
+async def insert_snapshot(tx: Tx, *, work_id: str, documents: Mapping[str, bytes]) -> None:
+    """Store the documents that a plan reads, by kind, under the work that brings it to its gate."""
+    await tx.run(INSERT_SNAPSHOT, tx.tenant, work_id, list(documents), list(documents.values()))
 
 
-async def snapshot(tx: Tx, work_id: str) -> dict[str, bytes]:
-    """Return the documents as they were when the work opened the gate of its plan, by kind."""
-    return {r["kind"]: r["body"] for r in await tx.fetch(SNAPSHOT, tx.tenant, work_id)}
+async def snapshot(tx: Tx, *, work_id: str) -> dict[str, bytes]:
+    """Return the documents as of the moment when the work brought its plan to the gate, by kind."""
+    return {row["kind"]: row["body"] for row in await tx.fetch(SNAPSHOT, tx.tenant, work_id)}
 
 
-async def executing_of_query(tx: Tx, query_id: str) -> list[str]:
-    return [r["id"] for r in await tx.fetch(EXECUTING_OF_QUERY, tx.tenant, query_id)]
+async def executing_of_query(tx: Tx, *, query_id: str) -> list[str]:
+    """Return the ids of the plans that a query executes."""
+    return [row["id"] for row in await tx.fetch(EXECUTING_OF_QUERY, tx.tenant, query_id)]
 
 
-async def approved_drafts_of_query(tx: Tx, query_id: str) -> list[str]:
-    return [r["id"] for r in await tx.fetch(APPROVED_DRAFTS_OF_QUERY, tx.tenant, query_id)]
+async def approved_drafts_of_query(tx: Tx, *, query_id: str) -> list[str]:
+    """Return the ids of the plans that were approved for a query and that it did not begin."""
+    return [row["id"] for row in await tx.fetch(APPROVED_DRAFTS_OF_QUERY, tx.tenant, query_id)]
 
 
-async def page(tx: Tx, *args: Any) -> list[Plan]:
-    return [p for r in await tx.fetch(LIST, tx.tenant, *args) if (p := plan_from_row(r)) is not None]
+async def page(
+    tx: Tx, *, after: str | None, limit: int, filters: PlanFilter
+) -> tuple[list[Plan], str | None]:
+    """Return up to `limit` plans, newest first, and the id after which the next page begins, or None on the last."""
+    rows, last = await fetch_page(
+        tx,
+        LIST if filters.thread_id is None else LIST_OF_THREAD,
+        candidates=(after, MAX_EXAMINED, filters.thread_id),
+        limit=limit,
+        filters=(filters.status, filters.spec_name, filters.decision),
+    )
+    return [Plan(**row) for row in rows], last
 
 
-async def revisions(tx: Tx, plan_id: str) -> list[Any]:
-    return await tx.fetch(REVISIONS, tx.tenant, plan_id)
+async def revisions(
+    tx: Tx, *, plan_id: str, before: int | None, limit: int
+) -> tuple[list[PlanRevision], int | None]:
+    """Return up to `limit` revisions of a plan without their bodies, newest first, and the revision before which the next
+    page begins, or None on the last."""
+    rows, has_more = split_rows(await tx.fetch(REVISIONS, tx.tenant, plan_id, before, limit + 1), limit)
+    return [PlanRevision(**row) for row in rows], rows[-1]["revision"] if has_more else None
 
 
-async def transitions(tx: Tx, plan_id: str) -> list[Any]:
-    return await tx.fetch(TRANSITIONS, tx.tenant, plan_id)
+async def revision(tx: Tx, *, plan_id: str, revision: int) -> PlanRevision | None:
+    row = await tx.row(REVISION, tx.tenant, plan_id, revision)
+    return None if row is None else PlanRevision(**row)
+
+
+async def revision_body(tx: Tx, *, plan_id: str, revision: int) -> bytes | None:
+    body: bytes | None = await tx.value(REVISION_BODY, tx.tenant, plan_id, revision)
+    return body
+
+
+async def transitions(tx: Tx, *, plan_id: str) -> list[PlanTransition]:
+    """Return the changes of a plan's status, oldest first."""
+    return [PlanTransition(**row) for row in await tx.fetch(TRANSITIONS, tx.tenant, plan_id)]
+
+
+async def executing_work(tx: Tx, *, plan_id: str) -> str | None:
+    """Return the work that executes the plan, or executed it."""
+    work_id: str | None = await tx.value(EXECUTING_WORK, tx.tenant, plan_id)
+    return work_id

@@ -5,13 +5,70 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Literal
 
-from plangate.events import ActionStatus, Decision, JsonObject, PlanStatus
 from pydantic import Field, JsonValue
 
 from app.base.responses import CursorPage, View, WholeList
+from app.events import ActionStatus, Decision, Fact, JsonObject, PlanStatus
+from app.plans.changes import Change, MatchRule
+from app.plans.models import RevisionStatus
 from app.queries.views import AcceptedQuery
 
-RevisionStatus = Literal[PlanStatus, "rejected", "revised", "replaced"]
+
+class SettledAction(View):
+    """What a person said about an action whose outcome was unknown."""
+
+    settled_by: str | None = None
+    """The principal that settled it."""
+    details: JsonValue = None
+    """What they know about it; in a result of a dispatcher, whatever it returned."""
+    written_to: list[str] | None = None
+    """The output paths that it was written to."""
+
+
+class ActionResultView(SettledAction):
+    """What the dispatcher of an action returned, or what a person who settled it said."""
+
+    entities_affected: int | None = None
+    """How many things the action changed."""
+    summary: str | None = None
+    """What was done, in words."""
+
+
+class ActionErrorView(SettledAction):
+    """Why an action failed or what is known of its outcome, or what a person who settled it said."""
+
+    code: str | None = None
+    """A stable code."""
+    message: str | None = None
+    """What happened."""
+
+
+class PlanResultAction(View):
+    """An action in the result of its plan."""
+
+    index: int
+    """The place of the action in its plan, counted from 0."""
+    kind: str
+    """The kind of the action."""
+    status: ActionStatus
+    error: ActionErrorView | None = None
+    """Why it failed, in short."""
+
+
+class PlanResult(View):
+    """What executing a plan led to. If its query ended first, it has a `reason` and no actions."""
+
+    status: Literal["executed", "failed"]
+    """Whether every action took effect, or its failure was handled."""
+    label: str
+    reason: str | None = None
+    """Why nothing was executed to its end."""
+    actions: list[PlanResultAction] | None = None
+    """Its actions."""
+    entities_affected: int | None = None
+    """How many things the actions changed."""
+    summary: str | None = None
+    """What was done, in words."""
 
 
 class PlanView(View):
@@ -44,7 +101,9 @@ class PlanView(View):
     decision: Decision | None
     feedback: str | None
     partial: JsonValue
-    result: JsonValue
+    facts: list[Fact] | None
+    """The facts that its kind declares, as the gate of this revision last opened; null before."""
+    result: PlanResult | None
     """What executing it returned."""
     created_at: datetime
     updated_at: datetime
@@ -60,26 +119,94 @@ class AcceptedPlan(AcceptedQuery):
     plan_id: str
 
 
-class RevisionView(View):
-    """A revision as it was stored, by which work record, and what was decided about it. Its `status` is `rejected` or
+class ListedRevision(View):
+    """A revision, by which work record it was stored, and what was decided about it. Its `status` is `rejected` or
     `revised` if a person decided so, `replaced` if a later revision was stored, else that of the plan."""
 
     revision: int
     status: RevisionStatus
-    body: JsonObject
-    """The plan as it was stored."""
     digest: str
     stored_by: str
-    """The agent or principal that stored it."""
+    """The id of the work record that stored it."""
     stored_at: datetime
     """When it was stored."""
     decision: Decision | None
     feedback: str | None
+    facts: list[Fact] | None
+    """The facts that the kind of the plan declares, as the gate of this revision last opened; null before."""
+
+
+class RevisionPage(CursorPage):
+    items: list[ListedRevision]
+
+
+class RevisionView(ListedRevision):
+    """A revision as it was stored."""
+
+    body: JsonObject
+    """The plan as it was stored."""
     partial: JsonValue
 
 
-class RevisionList(WholeList):
-    items: list[RevisionView]
+class FieldChangeView(View):
+    """A difference at a place. A side that has nothing there is left out."""
+
+    pointer: str
+    """Where in the action, or in the plan: a JSON pointer."""
+    before: JsonValue = None
+    """The value in the earlier revision."""
+    after: JsonValue = None
+    """The value in the later revision."""
+
+
+class ActionChangeView(View):
+    """An action of two revisions, or of one of them. Every difference is in `fields`."""
+
+    change: Change
+    """Whether it is the same in both, changed, or only in one."""
+    before: int | None
+    """Its index in the earlier revision."""
+    after: int | None
+    """Its index in the later revision."""
+    kind: str
+    """The kind of the action."""
+    matched_by: MatchRule | None
+    """Why the two are compared: the key that the plan declares, equality, or kind and order between equal actions."""
+    moved: bool
+    """Whether its order among the matched actions changed."""
+    fields: list[FieldChangeView]
+    """Its differences."""
+
+
+class RevisionChanges(View):
+    """What changed between two revisions of a plan."""
+
+    plan_id: str
+    from_: int = Field(alias="from")
+    """The earlier revision."""
+    to: int
+    """The later revision."""
+    context: list[FieldChangeView]
+    """The differences outside of the actions."""
+    actions: list[ActionChangeView]
+    """The actions of the later revision in its order, with those that were removed."""
+
+
+class StoredValuePage(View):
+    """A part of a value that was stored for an approval, as canonical JSON. The SHA-256 of all parts together is
+    `digest`."""
+
+    variable: str
+    """The path of the value."""
+    type: str
+    """The type of the value."""
+    size_bytes: int
+    """The size of the whole value as JSON, in bytes."""
+    digest: str
+    text: str
+    """A part of the JSON."""
+    next_cursor: str | None
+    """Send it as `cursor`; null on the last page."""
 
 
 class TransitionView(View):
@@ -105,7 +232,7 @@ class TransitionList(WholeList):
 
 
 class ActionArtifact(View):
-    """What the call of an action published; `GET /artifacts/{id}` has the record."""
+    """An artifact published by the call of an action; `GET /artifacts/{id}` has the record."""
 
     id: str
     """The id of the artifact."""
@@ -129,9 +256,9 @@ class ActionView(View):
     attempts: int
     idempotency_key: str
     work_id: str | None
-    result: JsonValue
+    result: ActionResultView | None
     """What its dispatcher returned."""
-    error: JsonValue
+    error: ActionErrorView | None
     """What is known, if it failed or its outcome is unknown."""
     settled_by: str | None
     """The principal that settled its outcome."""

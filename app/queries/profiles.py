@@ -11,25 +11,26 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 import structlog
-from plangate.events import ToolProgressEvent
 
 from app.base.errors import Conflict
 from app.base.json import strict_json
 from app.base.postgres.database import Tx
-from app.catalog import catalog, store
+from app.catalog import catalog
 from app.catalog.entries import CatalogEntry
-from app.catalog.found import table_entries
 from app.catalog.models import Source, SourceNotFound
 from app.catalog.problems import StatementProblem
+from app.catalog.profile_entries import table_entries
 from app.catalog.service import SourceService
 from app.catalog.sessions import OpenSource
 from app.engine.query_run import QueryRun
+from app.events import ToolProgressEvent
 from app.journal.models import Entry, event
-from app.queries.service import AcceptedSubmission, QueryService, Submission
+from app.queries.models import AcceptedSubmission, Submission
+from app.queries.service import QueryService
 from app.runtimes.checks import assemble_wire
 from app.runtimes.service import Runtimes
 from app.tenancy.models import Caller
-from app.tools.results import Answer, Outcome, ToolError
+from app.tools.results import Answer, ToolError, ToolResult
 
 log = structlog.get_logger(__name__)
 
@@ -52,17 +53,15 @@ class ProfileRunning(Conflict):
 class ProfileStarter:
     """Starts profiles."""
 
-    def __init__(self, runtimes: Runtimes, queries: QueryService) -> None:
+    def __init__(self, sources: SourceService, runtimes: Runtimes, queries: QueryService) -> None:
+        self._sources = sources
         self._runtimes = runtimes
         self._queries = queries
 
     async def start(self, tx: Tx, caller: Caller, name: str) -> AcceptedSubmission:
         """Start the query that profiles a source. All profiles of a source share one thread. Raise
         SourceNotFound, or ProfileRunning."""
-        await store.lock_source(tx, name)
-        source = await store.source(tx, name)
-        if source is None:
-            raise SourceNotFound(f"There is no source {name!r}.")
+        source = await self._sources.lock(tx, name)
         if source.profile_status in ACTIVE:
             raise ProfileRunning(
                 f"The source {name!r} is being profiled by the query {source.profile_query_id}. Wait for it, or cancel "
@@ -71,11 +70,11 @@ class ProfileStarter:
             )
         spec = {"name": RUNTIME_NAME, "tenant": {"resourceId": tx.tenant, "version": "1"}, "agents": []}
         wire = strict_json.canonical(assemble_wire(spec, self._runtimes.environment, tx.tenant))
-        row, _ = await self._runtimes.register(tx, RUNTIME_NAME, wire)
-        runtime = await self._runtimes.get(tx.tenant, row["id"], tx)
-        asked = Submission(f"Profile the source {name}.", runtime.id, thread_id=source.profile_thread)
-        accepted = await self._queries.accept_profile(tx, caller, asked, runtime, name)
-        await store.set_profile_query(tx, name, accepted.id)
+        record, _ = await self._runtimes.register(tx, RUNTIME_NAME, wire)
+        runtime = await self._runtimes.get(tx.tenant, record.id, tx)
+        submission = Submission(f"Profile the source {name}.", runtime.id, thread_id=source.profile_thread)
+        accepted = await self._queries.accept_profile(tx, caller, submission, runtime, name)
+        await self._sources.set_profile_query(tx, name, accepted.id)
         return accepted
 
 
@@ -85,12 +84,12 @@ class SourceProfiler:
     def __init__(self, sources: SourceService) -> None:
         self._sources = sources
 
-    async def run(self, run: QueryRun) -> Outcome:
+    async def run(self, run: QueryRun) -> ToolResult:
         """Read the source into the catalog. After a crash it begins again: what it writes is the same."""
         name = run.query.request["source"]
         try:
-            source = await run.look(lambda tx: self._sources.get(tx, name))
-            tagged = await run.look(lambda tx: catalog.tagged_columns(tx, name))
+            source = await run.read(lambda tx: self._sources.get(tx, name))
+            tagged = await run.read(lambda tx: catalog.tagged_columns(tx, name))
             await self._profile(run, source, tagged)
         except SourceNotFound as error:
             return ToolError(error.detail, error.kind)
@@ -106,7 +105,7 @@ class SourceProfiler:
         done, total = 0, 1
         while done < total:
             async with self._sources.sessions.open(run.lease.tenant, source) as opened:
-                answer, _ = await opened.ask(
+                answer, _ = await opened.request(
                     "structure", STRUCTURE_S, "reading the structure", schemas=list(source.schemas)
                 )
                 structure = answer["structure"]
@@ -135,7 +134,7 @@ class SourceProfiler:
         name = structure["tables"][index]["name"]
         seconds = source.limits.timeout_ms / 1000 * TABLE_STATEMENTS
         try:
-            stats, _ = await opened.ask(
+            stats, _ = await opened.request(
                 "profile",
                 seconds,
                 f"the profile of {name}",
@@ -159,7 +158,7 @@ class SourceProfiler:
 
     async def _report(self, run: QueryRun, table: str, done: int, total: int) -> None:
         scope = run.scope(run.query.root_work_id, None, "")
-        told = event(
+        progress = event(
             scope,
             ToolProgressEvent,
             tool_name="profile",
@@ -167,7 +166,7 @@ class SourceProfiler:
             phase_index=done,
             total_phases=total,
         )
-        await run.commit(Entry(items=[told]))
+        await run.commit(Entry(items=[progress]))
 
 
 def _entries(

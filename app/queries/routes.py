@@ -8,12 +8,12 @@ from dataclasses import replace
 from typing import Annotated
 
 from fastapi import APIRouter, Path, Query, Request, Response
-from plangate.events import Event
 from plangate.statuses import QueryStatus
 
 from app.base.responses import to_wire
+from app.documents.models import DocumentId
 from app.documents.service import DocumentService
-from app.journal import store as journal_store
+from app.events import Event
 from app.journal.http import (
     EVENTS_DESCRIPTION,
     SseResponse,
@@ -24,22 +24,25 @@ from app.journal.http import (
 )
 from app.journal.hub import Hub, Watcher
 from app.journal.models import QueryKey
+from app.journal.service import load_heads
 from app.queries import threads, views
 from app.queries.deletion import Deletions
+from app.queries.models import QueryFilter
 from app.queries.schemas import ForkThread, MakeThread, Resume, SubmitQuery
 from app.queries.service import QueryService
 from app.tenancy.http import (
     GatedRoute,
+    Moment,
     Operation,
     Paging,
-    Reading,
-    Repeated,
+    ReadOperation,
+    RepeatedRequest,
+    api_context,
     begin,
-    calling,
-    door_of,
     json_response,
     operation,
     raise_if_repeated,
+    require_scope,
     service,
     traceparent_of,
 )
@@ -66,7 +69,7 @@ Writing = Annotated[Operation, operation("queries:write")]
 async def submit_query(
     request: Request,
     body: SubmitQuery,
-    caller: Annotated[Caller, calling("queries:write")],
+    caller: Annotated[Caller, require_scope("queries:write")],
     queries: Queries,
 ) -> Response:
     if wants_stream(request):
@@ -88,14 +91,14 @@ async def submit_query(
 async def stream_new_query(
     request: Request,
     body: SubmitQuery,
-    caller: Annotated[Caller, calling("queries:write")],
+    caller: Annotated[Caller, require_scope("queries:write")],
     queries: Queries,
 ) -> Response:
     caller.require_scope("read")
     async with claim_stream(request, caller) as place:
         try:
             query_id, _ = await _submit(request, body, caller, queries, follow=True)
-        except Repeated as first:
+        except RepeatedRequest as first:
             query_id = str(first.object_id)
         frames = get_streams(request).sse(caller.tenant, query_id, 0, None, key_check(request))
         stream = SseResponse(frames, place)
@@ -106,26 +109,62 @@ async def stream_new_query(
 async def _submit(
     request: Request, body: SubmitQuery, caller: Caller, queries: QueryService, *, follow: bool
 ) -> tuple[str, Response]:
-    """Return the query's id and the response, once the query is on record. Raise Repeated for a repeated key."""
+    """Return the query's id and the response, once the query is on record. Raise RepeatedRequest for a repeated key."""
     async with begin(request, caller) as op:
-        submission = replace(body.asked(), follow=follow, traceparent=traceparent_of(request))
+        submission = replace(body.submission(), follow=follow, traceparent=traceparent_of(request))
         accepted = await queries.submit(op.tx, caller, submission)
-        made = to_wire(views.AcceptedQuery, accepted)
-        return accepted.id, await op.respond(made, 202, made["links"]["self"], accepted.id)
+        wire = to_wire(views.AcceptedQuery, accepted)
+        return accepted.id, await op.respond(wire, 202, accepted.links["self"], accepted.id)
 
 
-@router.get("/queries", summary="List queries, newest first", response_model=views.QueryPage)
+@router.get(
+    "/queries",
+    summary="List queries, newest first",
+    description="A page examines the newest 5,000 queries at most, 1,000 with `text`, and those of one thread if "
+    "`threadId` is given. It may be short or empty although there are more: follow `nextCursor` until it is null.",
+    response_model=views.QueryPage,
+)
 async def list_queries(
-    op: Reading,
+    op: ReadOperation,
     queries: Queries,
     page: Paging,
     status: QueryStatus | None = None,
     thread_id: Annotated[str | None, Query(alias="threadId", max_length=100)] = None,
     runtime_id: Annotated[str | None, Query(alias="runtimeId", max_length=100)] = None,
     agent: Annotated[str | None, Query(max_length=100)] = None,
+    runtime: Annotated[str | None, Query(max_length=100, description="The name of a runtime.")] = None,
+    principal: Annotated[
+        str | None, Query(max_length=200, description="The principal that submitted the query.")
+    ] = None,
+    from_: Annotated[Moment | None, Query(alias="from", description="Created then or later.")] = None,
+    to: Annotated[Moment | None, Query(description="Created before.")] = None,
+    text: Annotated[
+        str | None,
+        Query(min_length=1, max_length=200, description="In the first 10,000 characters of the prompt."),
+    ] = None,
+    reason: Annotated[
+        str | None,
+        Query(
+            max_length=100,
+            description="Why it waits or how it ended: `outcome_unknown` waits until a person settles an action, `poisoned` was "
+            "set aside because it kept killing its process.",
+        ),
+    ] = None,
 ) -> Response:
-    rows = await queries.page(op.tx, page.last("queries"), [status, thread_id, runtime_id, agent], page.rows)
-    return await op.respond(page.body(rows, "id"))
+    filters = QueryFilter(
+        status=status,
+        thread_id=thread_id,
+        runtime_id=runtime_id,
+        agent=agent,
+        runtime=runtime,
+        principal=principal,
+        since=from_,
+        before=to,
+        text=text,
+        reason=reason,
+    )
+    rows, last = await queries.page(op.tx, page.last("queries"), filters, page.limit)
+    return await op.respond(page.body_until(rows, last))
 
 
 @router.get(
@@ -136,7 +175,7 @@ async def list_queries(
 async def read_query(
     request: Request,
     query_id: QueryId,
-    caller: Annotated[Caller, calling("read")],
+    caller: Annotated[Caller, require_scope("read")],
     queries: Queries,
     hub: Annotated[Hub, service("hub")],
     wait_ms: Annotated[int, Query(alias="waitMs", ge=0, le=60_000)] = 0,
@@ -152,17 +191,17 @@ async def read_query(
                 return json_response(wire)
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(left):
-                    await _news_of_its_end(request, (caller.tenant, query_id), watch)
+                    await _wait_for_end(request, (caller.tenant, query_id), watch)
 
 
-async def _news_of_its_end(request: Request, query: QueryKey, watch: Watcher) -> None:
-    """Until the query is over, or this process ends. A long plan has thousands of news: where it stands is asked for
-    each time, not all that a reader is told."""
+async def _wait_for_end(request: Request, query: QueryKey, watch: Watcher) -> None:
+    """Return when the query has ended or this process stops. Each wake-up reads only the head: a long plan has thousands
+    of events."""
     while not get_streams(request).draining.is_set():
         await watch.wake.wait()
         watch.wake.clear()
-        heads = await journal_store.heads(door_of(request).db, [query])
-        if not heads or not heads[0]["live"]:
+        heads = await load_heads(api_context(request).db, queries=[query])
+        if not heads or not heads[0].live:
             return
 
 
@@ -207,21 +246,23 @@ async def fork_thread(
     request: Request,
     thread_id: ThreadId,
     body: ForkThread,
-    caller: Annotated[Caller, calling("queries:write")],
+    caller: Annotated[Caller, require_scope("queries:write")],
     documents: Documents,
     workspaces: Annotated[Workspaces, service("workspaces")],
 ) -> Response:
     await raise_if_repeated(request, caller)
-    begun = await documents.state_of(door_of(request).db, caller.tenant, thread_id, body.at)
-    glimpse = await documents.glimpse(begun)
+    state = await documents.read_for_request(
+        api_context(request).db, caller.tenant, DocumentId.state(thread_id), body.at
+    )
+    glimpse = await documents.glimpse(state)
     async with begin(request, caller) as op:
-        thread = await threads.fork_thread(op.tx, documents, workspaces, thread_id, begun, glimpse, body.at)
+        thread = await threads.fork_thread(op.tx, documents, workspaces, thread_id, state, glimpse, body.at)
         return await op.respond(thread, 201, f"/threads/{thread['id']}", thread["id"])
 
 
 @router.get("/threads", summary="List threads, newest first", response_model=views.ThreadPage)
 async def list_threads(
-    op: Reading,
+    op: ReadOperation,
     page: Paging,
 ) -> Response:
     rows = await threads.thread_page(op.tx, page.last("threads"), page.rows)
@@ -231,7 +272,7 @@ async def list_threads(
 @router.get(
     "/threads/{thread_id}", summary="A thread and its active queries", response_model=views.ThreadView
 )
-async def read_thread(thread_id: ThreadId, op: Reading) -> Response:
+async def read_thread(thread_id: ThreadId, op: ReadOperation) -> Response:
     return await op.respond(await threads.read_thread(op.tx, thread_id))
 
 
@@ -245,7 +286,7 @@ async def read_thread(thread_id: ThreadId, op: Reading) -> Response:
 )
 async def delete_thread(
     thread_id: ThreadId,
-    caller: Annotated[Caller, calling("queries:write")],
+    caller: Annotated[Caller, require_scope("queries:write")],
     deletions: Annotated[Deletions, service("deletions")],
 ) -> Response:
     await deletions.delete(caller.tenant, thread_id)
@@ -258,8 +299,8 @@ async def delete_thread(
     response_model=WorkList,
 )
 async def list_query_work(
-    request: Request, query_id: QueryId, caller: Annotated[Caller, calling("read")], queries: Queries
+    request: Request, query_id: QueryId, caller: Annotated[Caller, require_scope("read")], queries: Queries
 ) -> Response:
     async with begin(request, caller) as op:
-        await queries.exists(op.tx, query_id)
-    return json_response(await work_of_query(door_of(request).db, caller.tenant, query_id))
+        await queries.require(op.tx, query_id)
+    return json_response(await work_of_query(api_context(request).db, caller.tenant, query_id))

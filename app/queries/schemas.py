@@ -6,14 +6,14 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, model_validator
 
-from app.queries.service import Submission
-from app.tenancy.http import Body
+from app.queries.models import Submission
+from app.tenancy.request_body import Body
 
 YEAR_MS = 366 * 24 * 3600 * 1000
 
 
 class Limits(Body):
-    """What the query may use; the runtime's limits hold where one is left out."""
+    """The limits of the query; the runtime's limits apply to omitted ones."""
 
     max_turns: Annotated[int, Field(ge=1, le=1_000_000)] | None = None
     """How many model turns it may take."""
@@ -76,7 +76,7 @@ class SubmitQuery(Body):
             raise ValueError("name the thread by threadId or by threadKey, not both")
         return self
 
-    def asked(self) -> Submission:
+    def submission(self) -> Submission:
         return Submission(
             self.prompt,
             self.runtime_id,

@@ -1,16 +1,14 @@
-"""The verbs of queries: accept, cancel, read."""
+"""Accept, cancel, resume and read queries."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from itertools import islice
-from typing import Any, Literal
+from typing import Any, Final, Literal, assert_never
 
 import orjson
-from plangate.spec.problems import json_pointer
+from plangate.json_pointer import json_pointer
 from plangate.spec.variable_schemas import data_name_problem
-from plangate.statuses import QueryStatus
 
 from app.approvals.service import ApprovalService
 from app.base.errors import MAX_COLLECTED_ERRORS, Conflict, FieldError, Invalid, NotFound, TooManyRequests
@@ -20,15 +18,21 @@ from app.base.json.offload import offload
 from app.base.postgres.database import Database, Tx
 from app.base.responses import to_wire
 from app.base.schema.checker import SchemaChecker
-from app.engine import lease_store as queue_store
-from app.engine import store
 from app.engine.ending import EndHook, end_early
-from app.engine.models import QueryRecord
+from app.engine.models import LockedQuery, QueryRecord
+from app.engine.service import load_query, lock_for_end, save_request, wake_query
 from app.engine.worker import Worker, for_each_due
 from app.journal.hub import Hub
 from app.journal.models import Event
-from app.queries import store as queries_store
-from app.queries import threads
+from app.queries import store
+from app.queries.models import (
+    AcceptedSubmission,
+    QueryFilter,
+    QueryKind,
+    QueryRow,
+    Submission,
+    SubmitOutcome,
+)
 from app.queries.states import QUERY_LIFE
 from app.queries.views import QuerySummary, QueryView
 from app.runtimes.checks import is_priced
@@ -37,36 +41,8 @@ from app.runtimes.service import Runtimes
 from app.tenancy.models import Caller
 from app.workspace.service import lock_thread
 
-
-@dataclass(frozen=True, slots=True)
-class Submission:
-    """What `POST /queries` asks for."""
-
-    prompt: str
-    runtime_id: str | None = None
-    runtime: str | None = None
-    thread_id: str | None = None
-    thread_key: str | None = None
-    agent: str | None = None
-    inputs: Mapping[str, Any] | None = None
-    data: Mapping[str, Any] | None = None
-    approval_expires_in_ms: int | None = None
-    metadata: Mapping[str, Any] | None = None
-    limits: Mapping[str, Any] | None = None
-    if_busy: Literal["queue", "reject", "interrupt"] = "queue"
-    follow: bool = False  # whoever asks streams the query from its first event
-    traceparent: str | None = None  # the span of whoever asks: the query's own links to it
-
-
-@dataclass(frozen=True, slots=True)
-class AcceptedSubmission:
-    """A query that is on record. `running`: this process works on it as soon as the transaction is durable."""
-
-    id: str
-    thread_id: str
-    runtime_id: str
-    status: str
-    links: dict[str, str]
+DEFAULT_RUNTIME: Final = "default"
+DUE_BATCH: Final = 100  # queries that are failed at their limits in one round
 
 
 def links(query_id: str, public_path: str) -> dict[str, str]:
@@ -98,61 +74,71 @@ class QueryService:
 
     # -- accepting -------------------------------------------------------------------------------------------
 
-    async def submit(self, tx: Tx, caller: Caller, asked: Submission) -> AcceptedSubmission:
+    async def submit(self, tx: Tx, caller: Caller, submission: Submission) -> AcceptedSubmission:
         """Write the query, its first events and its root work record; start it here if there is a free
         slot."""
-        if asked.if_busy == "interrupt":
-            await self._interrupt(tx, asked)
-        line = asked.runtime or "default"
-        named = asked.runtime_id is None and asked.thread_id is None and asked.thread_key is None
-        remembered = self._runtimes.cached_latest_id(tx.tenant, line) if named else None
-        if remembered is not None:
-            runtime = await self._runtimes.get(tx.tenant, remembered, tx)
-            accepted = await self._submit(tx, caller, asked, runtime, line)
+        if submission.if_busy == "interrupt":
+            await self._interrupt(tx, submission)
+        name = submission.runtime or DEFAULT_RUNTIME
+        names_version = (
+            submission.runtime_id is not None
+            or submission.thread_id is not None
+            or submission.thread_key is not None
+        )
+        newest_id = None if names_version else self._runtimes.cached_latest_id(tx.tenant, name)
+        if newest_id is not None:
+            runtime = await self._runtimes.get(tx.tenant, newest_id, tx)
+            accepted = await self._submit(tx, caller, submission, runtime, newest_of=name)
             if accepted is not None:
                 return accepted
-        accepted = await self._submit(tx, caller, asked, await self.runtime_for(tx, asked), None)
-        assert accepted is not None  # only a remembered version can be stale
+        accepted = await self._submit(tx, caller, submission, await self.runtime_for(tx, submission))
+        assert accepted is not None  # only a cached version can be stale
         return accepted
 
     async def _submit(
-        self, tx: Tx, caller: Caller, asked: Submission, runtime: Runtime, line: str | None
+        self,
+        tx: Tx,
+        caller: Caller,
+        submission: Submission,
+        runtime: Runtime,
+        newest_of: str | None = None,
     ) -> AcceptedSubmission | None:
-        """None when the version, remembered as the newest of `line`, is not that any more."""
-        agent = self._agent_for(runtime, asked.agent)
+        """Check and accept the query. Return None if the cached `runtime` is no longer the newest version of
+        `newest_of`."""
+        agent = self._agent_for(runtime, submission.agent)
         if runtime.spec.input_schema is not None:
             schema = await offload(self._schemas.compile, runtime.spec.input_schema)
-            flaws = await offload(schema.errors, dict(asked.inputs or {}))
-            if flaws:
+            errors = await offload(schema.errors, dict(submission.inputs or {}))
+            if errors:
                 raise Invalid(
                     "inputs do not match the runtime's inputSchema.",
-                    [FieldError("/inputs" + f.pointer, f.message) for f in flaws],
+                    [FieldError("/inputs" + e.pointer, e.message) for e in errors],
                 )
-        _check_cost_limit(runtime, asked.limits)
-        named = ((name, data_name_problem(name)) for name in asked.data or {})
-        found = (FieldError(json_pointer(("data", name)), why) for name, why in named if why)
-        problems = list(islice(found, MAX_COLLECTED_ERRORS))
-        if problems:
-            raise Invalid("`data` has keys that are not valid variable names.", problems)
-        return await self._accept(tx, caller, asked, runtime, agent, "agent", line=line)
+        _check_cost_limit(runtime, submission.limits)
+        problems = ((name, data_name_problem(name)) for name in submission.data or {})
+        invalid = (FieldError(json_pointer(("data", name)), problem) for name, problem in problems if problem)
+        invalid_names = list(islice(invalid, MAX_COLLECTED_ERRORS))
+        if invalid_names:
+            raise Invalid("`data` has keys that are not valid variable names.", invalid_names)
+        return await self._accept(tx, caller, submission, runtime, agent, "agent", newest_of=newest_of)
 
-    async def runtime_for(self, tx: Tx, asked: Submission) -> Runtime:
+    async def runtime_for(self, tx: Tx, submission: Submission) -> Runtime:
         """Return the version that the request names, else the one that the thread began with, else the
         newest version of the runtime."""
-        runtime_id = asked.runtime_id
+        runtime_id = submission.runtime_id
         if runtime_id is None:
-            name = asked.runtime or "default"
-            kept = await self._thread_runtime(tx, asked)
-            if kept is not None and kept.name == name:
-                return kept
+            name = submission.runtime or DEFAULT_RUNTIME
+            of_thread = await self._thread_runtime(tx, submission)
+            if of_thread is not None and of_thread.name == name:
+                return of_thread
             runtime_id = await self._runtimes.latest_id(tx, name)
         return await self._runtimes.get(tx.tenant, runtime_id, tx)
 
-    async def _thread_runtime(self, tx: Tx, asked: Submission) -> Runtime | None:
-        row = await threads.find_thread(tx, asked.thread_id, asked.thread_key)
-        if row is None or row["runtime_id"] is None:
+    async def _thread_runtime(self, tx: Tx, submission: Submission) -> Runtime | None:
+        thread = await store.find_thread(tx, thread_id=submission.thread_id, key=submission.thread_key)
+        if thread is None or thread.runtime_id is None:
             return None
-        return await self._runtimes.get(tx.tenant, row["runtime_id"], tx)
+        return await self._runtimes.get(tx.tenant, thread.runtime_id, tx)
 
     def _agent_for(self, runtime: Runtime, agent: str | None) -> str:
         known = ", ".join(runtime.agents)
@@ -171,130 +157,119 @@ class QueryService:
             raise Invalid(f"The runtime has no agent {agent!r}.", [FieldError("/agent", f"one of: {known}")])
         return agent
 
-    async def _interrupt(self, tx: Tx, asked: Submission) -> None:
-        row = await threads.find_thread(tx, asked.thread_id, asked.thread_key)
-        if row is not None and await queries_store.lock_thread(
-            tx, row["id"]
-        ):  # the lock order: the thread first
-            for query_id in await queries_store.active_in_thread(tx, row["id"]):
+    async def _interrupt(self, tx: Tx, submission: Submission) -> None:
+        thread = await store.find_thread(tx, thread_id=submission.thread_id, key=submission.thread_key)
+        # The lock order: the thread first.
+        if thread is not None and await store.lock_thread(tx, thread_id=thread.id):
+            for query_id in await store.active_in_thread(tx, thread_id=thread.id):
                 await self.cancel(tx, query_id, "interrupted")
 
     async def _accept(
         self,
         tx: Tx,
         caller: Caller,
-        asked: Submission,
+        submission: Submission,
         runtime: Runtime,
         agent: str,
-        kind: str,
+        kind: QueryKind,
         extra: Mapping[str, Any] | None = None,
-        line: str | None = None,
+        newest_of: str | None = None,
     ) -> AcceptedSubmission | None:
+        """Write the query; with a free slot, start it here after the commit. Return None if the runtime is not the newest
+        version of `newest_of`."""
         query_id, new_thread = new_id("qry_"), new_id("thr_")
         request = {
-            "inputs": asked.inputs,
-            "data": asked.data,
-            "approvalExpiresInMs": asked.approval_expires_in_ms,
-            "metadata": asked.metadata,
-            "limits": asked.limits,
-            "traceparent": asked.traceparent,
+            "inputs": submission.inputs,
+            "data": submission.data,
+            "approvalExpiresInMs": submission.approval_expires_in_ms,
+            "metadata": submission.metadata,
+            "limits": submission.limits,
+            "traceparent": submission.traceparent,
             **(extra or {}),
         }
         request = {k: v for k, v in request.items() if v is not None}
         worker = self._worker if self._worker.reserve() else None
-        began = False
+        is_started = False
         try:
-            row = await queries_store.submit(
+            result = await store.submit(
                 tx,
-                query_id,
-                asked.thread_id,
-                new_thread,
-                asked.thread_key,
-                runtime.id,
-                kind,
-                agent,
-                caller.principal,
-                asked.prompt,
-                strict_json.dumps(request),
-                asked.if_busy,
-                worker.owner if worker else None,
-                self._worker.lease_s,
-                line,
+                query_id=query_id,
+                thread_id=submission.thread_id,
+                new_thread_id=new_thread,
+                thread_key=submission.thread_key,
+                runtime_id=runtime.id,
+                kind=kind,
+                agent=agent,
+                principal=caller.principal,
+                prompt=submission.prompt,
+                request=strict_json.dumps(request),
+                if_busy=submission.if_busy,
+                owner=worker.owner if worker else None,
+                lease_s=self._worker.lease_s,
+                newest_of=newest_of,
             )
-            outcome, thread_id = row["outcome"], row["thread_id"]
-            if outcome == "stale":
+            status = _accepted_status(result.outcome, submission)
+            if status is None:
                 return None
-            self._refuse(outcome, asked)
-            if asked.follow:
-                first = [Event("query-status", body) for body in row["bodies"]]
+            if submission.follow:
+                first = [Event("query-status", body) for body in result.bodies]
                 tx.after_commit(lambda: self._hub.hold_first_events((tx.tenant, query_id), first))
-            if worker is not None and outcome == "started":
+            if worker is not None and status == "running":
                 record = QueryRecord(
-                    tx.tenant,
-                    query_id,
-                    thread_id,
-                    runtime.id,
-                    kind,
-                    agent,
-                    caller.principal,
-                    asked.prompt,
-                    request,
-                    thread_is_new=thread_id == new_thread,
+                    tenant=tx.tenant,
+                    id=query_id,
+                    thread_id=result.thread_id,
+                    runtime_id=runtime.id,
+                    kind=kind,
+                    agent=agent,
+                    principal=caller.principal,
+                    prompt=submission.prompt,
+                    request=request,
+                    thread_is_new=result.thread_id == new_thread,
                 )
-                tx.after_commit(lambda: worker.begin(tx.tenant, query_id, row["epoch"], record))
+                tx.after_commit(lambda: worker.begin(result.epoch, record))
                 tx.after_rollback(worker.unreserve)
-                began = True
+                is_started = True
         finally:
-            if worker is not None and not began:
+            if worker is not None and not is_started:
                 worker.unreserve()
-        status = "running" if outcome == "started" else "queued"
-        return AcceptedSubmission(query_id, thread_id, runtime.id, status, self.links(query_id))
+        return AcceptedSubmission(query_id, result.thread_id, runtime.id, status, self.links(query_id))
 
     def links(self, query_id: str) -> dict[str, str]:
         """Return the paths of the query's own routes."""
         return links(query_id, self._public_path)
 
     async def accept_plan(
-        self, tx: Tx, caller: Caller, asked: Submission, runtime: Runtime, plan_id: str
+        self, tx: Tx, caller: Caller, submission: Submission, runtime: Runtime, plan_id: str
     ) -> AcceptedSubmission:
         """Accept a query of kind `plan`, which executes a stored plan through its gate, without a model."""
-        accepted = await self._accept(tx, caller, asked, runtime, "", "plan", {"planId": plan_id})
+        accepted = await self._accept(tx, caller, submission, runtime, "", "plan", {"planId": plan_id})
         assert accepted is not None  # the version is named
         return accepted
 
     async def accept_profile(
-        self, tx: Tx, caller: Caller, asked: Submission, runtime: Runtime, source: str
+        self, tx: Tx, caller: Caller, submission: Submission, runtime: Runtime, source: str
     ) -> AcceptedSubmission:
         """Accept a query of kind `profile`, which reads a data source into the catalog, without a model."""
-        accepted = await self._accept(tx, caller, asked, runtime, "", "profile", {"source": source})
+        accepted = await self._accept(tx, caller, submission, runtime, "", "profile", {"source": source})
         assert accepted is not None  # the version is named
         return accepted
 
-    async def thread_for(self, tx: Tx, asked: Submission, runtime: Runtime) -> str:
+    async def thread_for(self, tx: Tx, submission: Submission, runtime: Runtime) -> str:
         """Return the thread that the request names, created on first use of a key; a new thread if it names
         none."""
-        if asked.thread_id is not None:
-            await lock_thread(tx, asked.thread_id)
-            return asked.thread_id
-        return await queries_store.make_thread(tx, new_id("thr_"), asked.thread_key, runtime.id)
+        if submission.thread_id is not None:
+            await lock_thread(tx, submission.thread_id)
+            return submission.thread_id
+        return await store.create_thread(
+            tx, thread_id=new_id("thr_"), key=submission.thread_key, runtime_id=runtime.id
+        )
 
     async def hold_thread(self, tx: Tx, thread_id: str) -> None:
-        """Locks the thread for who locks a plan of it and then submits a query to it (the lock order). Raises
+        """Lock the thread, before a plan of it is locked and a query is submitted to it (the lock order). Raise
         NotFound."""
-        if not await queries_store.lock_thread(tx, thread_id):
+        if not await store.lock_thread(tx, thread_id=thread_id):
             raise NotFound(f"There is no thread {thread_id!r}.")
-
-    def _refuse(self, outcome: str, asked: Submission) -> None:
-        if outcome == "no_thread":
-            raise NotFound(f"There is no thread {asked.thread_id!r}.")
-        if outcome == "busy":
-            raise Conflict(
-                "The thread has an active query. Wait for it, or send ifBusy 'queue' or 'interrupt'."
-            )
-        if outcome == "retired":
-            raise Conflict("This version of the runtime is retired; register it again, or name another.")
-        if outcome == "full":
-            raise TooManyRequests("The tenant's queue is full; wait for queries to finish.", retry_after_s=5)
 
     # -- ending ----------------------------------------------------------------------------------------------
 
@@ -308,87 +283,111 @@ class QueryService:
         self, tx: Tx, query_id: str, to: Literal["failed", "cancelled"], reason: str, message: str
     ) -> str:
         """End a query from outside its run. No other code does."""
-        row = await store.lock_for_end(tx, query_id) if is_id("qry_", query_id) else None
-        if row is None:
-            raise NotFound(f"There is no query {query_id!r}.")
-        status: QueryStatus = row["status"]
-        if status in QUERY_LIFE.terminal:
-            return status
+        query = await self._lock(tx, query_id)
+        if query.status in QUERY_LIFE.terminal:
+            return query.status
         await end_early(tx, self._end_hooks, query_id, to, reason, message)
         tx.after_commit(lambda: self._worker.drop(query_id))
         return to
+
+    async def _lock(self, tx: Tx, query_id: str) -> LockedQuery:
+        query = await lock_for_end(tx, query_id=query_id) if is_id("qry_", query_id) else None
+        if query is None:
+            raise NotFound(f"There is no query {query_id!r}.")
+        return query
 
     # -- limits ----------------------------------------------------------------------------------------------
 
     async def resume(self, tx: Tx, query_id: str, limits: Mapping[str, Any]) -> None:
         """Raise the limits of a query that stopped at one; the query continues where it stopped."""
-        row = await store.lock_for_end(tx, query_id) if is_id("qry_", query_id) else None
-        if row is None:
-            raise NotFound(f"There is no query {query_id!r}.")
-        kept = await store.request(tx, query_id)
-        if kept["status"] != "waiting" or kept["reason"] != "limit_reached":
-            raise Conflict(f"The query is {kept['status']}; only one that waits at a limit can be resumed.")
+        query = await self._lock(tx, query_id)
+        if query.status != "waiting" or query.reason != "limit_reached":
+            raise Conflict(f"The query is {query.status}; only one that waits at a limit can be resumed.")
+        record = await load_query(tx, query_id=query_id)
+        assert record is not None  # its row is locked
         if "maxCostUsd" in limits:
-            record = await store.load_query(tx, query_id)
-            assert record is not None  # its row is locked
             _check_cost_limit(await self._runtimes.get(tx.tenant, record.runtime_id, tx), limits)
-        request = orjson.loads(kept["request"])
-        request["limits"] = {**request.get("limits", {}), **limits}
-        await store.set_request(tx, query_id, strict_json.dumps(request))
-        await queue_store.wake(tx, query_id)
+        request = {**record.request, "limits": {**record.request.get("limits", {}), **limits}}
+        await save_request(tx, query_id=query_id, request=strict_json.dumps(request))
+        await wake_query(tx, query_id=query_id)
 
     async def fail_due_limits(self) -> int:
-        """Fails what waited at a limit for seven days."""
-        due = await queries_store.due_limits(self._db, 100)
+        """Fail queries that have waited at a limit for seven days. Return how many were due."""
+        due = await store.due_limits(self._db, limit=DUE_BATCH)
         await for_each_due(due, self._fail_at_limit)
         return len(due)
 
     async def _fail_at_limit(self, tenant: str, query_id: str) -> None:
         async with self._db.transaction(tenant) as tx:
-            await store.lock_for_end(tx, query_id)
-            if await queries_store.is_past_limit(tx, query_id):  # else somebody raised it meanwhile
-                told = "The query stopped at a limit that nobody raised."
-                await self._end(tx, query_id, "failed", "limit_reached", told)
+            await lock_for_end(tx, query_id=query_id)
+            if await store.is_past_limit(tx, query_id=query_id):  # else somebody raised it meanwhile
+                message = "The query stopped at a limit that nobody raised."
+                await self._end(tx, query_id, "failed", "limit_reached", message)
 
     # -- reading ---------------------------------------------------------------------------------------------
 
     async def read(self, tx: Tx, query_id: str) -> dict[str, Any]:
-        row = await queries_store.full(tx, query_id) if is_id("qry_", query_id) else None
+        """Return the query as `GET /queries/{id}` shows it. Raise NotFound."""
+        row = await store.load_query(tx, query_id=query_id) if is_id("qry_", query_id) else None
         if row is None:
             raise NotFound(f"There is no query {query_id!r}.")
-        approvals = await self._approvals.open_of_query(tx, query_id)
-        return to_wire(QueryView, _summary(row), open_approvals=approvals, links=self.links(query_id))
+        return self._view(QueryView, row, open_approvals=await self._approvals.open_of_query(tx, query_id))
 
-    async def exists(self, tx: Tx, query_id: str) -> None:
-        """NotFound unless the tenant has this query."""
-        if not is_id("qry_", query_id) or await store.load_query(tx, query_id) is None:
+    async def require(self, tx: Tx, query_id: str) -> None:
+        """Raise NotFound unless the tenant has this query."""
+        if not is_id("qry_", query_id) or await load_query(tx, query_id=query_id) is None:
             raise NotFound(f"There is no query {query_id!r}.")
 
     async def page(
-        self, tx: Tx, before: str | None, filters: list[str | None], limit: int
-    ) -> list[dict[str, Any]]:
-        return [
-            to_wire(QuerySummary, _summary(row), links=self.links(row["id"]))
-            for row in await queries_store.page(tx, before, *filters, limit)
-        ]
+        self, tx: Tx, after: str | None, filters: QueryFilter, limit: int
+    ) -> tuple[list[dict[str, Any]], str | None]:
+        """Return up to `limit` queries as `GET /queries` lists them, and the id after which the next page begins, or None on
+        the last."""
+        rows, last = await store.query_page(tx, after=after, filters=filters, limit=limit)
+        return [self._view(QuerySummary, row) for row in rows], last
+
+    def _view(self, model: type[QuerySummary], row: QueryRow, **derived: Any) -> dict[str, Any]:
+        request = orjson.loads(row.request)
+        return to_wire(
+            model,
+            row,
+            inputs=request.get("inputs"),
+            metadata=request.get("metadata"),
+            plan_id=request.get("planId"),
+            links=self.links(row.id),
+            **derived,
+        )
+
+
+def _accepted_status(outcome: SubmitOutcome, submission: Submission) -> Literal["queued", "running"] | None:
+    """Return the status of the new query, or None if the runtime is not the newest version. Raise the error of any other
+    outcome."""
+    match outcome:
+        case "started":
+            return "running"
+        case "accepted":
+            return "queued"
+        case "stale":
+            return None
+        case "no_thread":
+            raise NotFound(f"There is no thread {submission.thread_id!r}.")
+        case "busy":
+            raise Conflict(
+                "The thread has an active query. Wait for it, or send ifBusy 'queue' or 'interrupt'."
+            )
+        case "retired":
+            raise Conflict("This version of the runtime is retired; register it again, or name another.")
+        case "full":
+            raise TooManyRequests("The tenant's queue is full; wait for queries to finish.", retry_after_s=5)
+        case _:
+            assert_never(outcome)
 
 
 def _check_cost_limit(runtime: Runtime, limits: Mapping[str, Any] | None) -> None:
-    """Invalid where a query asks for a limit on its cost that nobody could keep."""
+    """Raise Invalid for a limit on the cost of a query that has an agent without a known price."""
     if "maxCostUsd" not in (limits or {}):
         return
     unknown = [a for a in runtime.spec.agents if not is_priced(runtime.spec, a)]
     if unknown:
-        told = f"no price is known for {unknown[0].model.id!r}, the model of agent {unknown[0].name!r}: use maxTokens"
-        raise Invalid("This limit could not be kept.", [FieldError("/limits/maxCostUsd", told)])
-
-
-def _summary(row: Any) -> dict[str, Any]:
-    """Return the columns of a query with what its request says."""
-    request = orjson.loads(row["request"])
-    asked = {
-        "inputs": request.get("inputs"),
-        "metadata": request.get("metadata"),
-        "plan_id": request.get("planId"),
-    }
-    return {**row, **asked}
+        message = f"no price is known for {unknown[0].model.id!r}, the model of agent {unknown[0].name!r}: use maxTokens"
+        raise Invalid("This limit could not be kept.", [FieldError("/limits/maxCostUsd", message)])

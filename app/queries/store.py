@@ -2,146 +2,201 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Final, Literal
 
+from app.base.ids import id_range
 from app.base.postgres.database import Database, Tx
-from app.engine.store import USAGE
+from app.base.postgres.pages import PageStatements, fetch_page
+from app.journal.models import QueryKey
+from app.queries.models import IfBusy, QueryFilter, QueryKind, QueryRow, SubmitResult, ThreadRow
+from app.usage.columns import USAGE_SUMS
 
 SUBMIT = """
 SELECT outcome, thread_id, epoch, bodies FROM submit_query($1,$2,$3,$4,$5,$6,$7,$8,$9,$10,$11,$12,$13,$14)
 """
-
 ACTIVE_IN_THREAD = """
 SELECT id FROM queries WHERE tenant_id = $1 AND thread_id = $2 AND status IN ('queued', 'running', 'waiting') ORDER BY id
 """
-
-THREAD_BY_KEY = "SELECT id, runtime_id FROM threads WHERE tenant_id = $1 AND key = $2"
-
-THREAD_BY_ID = "SELECT id, runtime_id FROM threads WHERE tenant_id = $1 AND id = $2"
-
-
-async def submit(tx: Tx, *args: Any) -> Any:
-    return await tx.row(SUBMIT, *args)
-
-
-async def active_in_thread(tx: Tx, thread_id: str) -> list[str]:
-    return [r["id"] for r in await tx.fetch(ACTIVE_IN_THREAD, tx.tenant, thread_id)]
-
-
-async def thread_by_key(tx: Tx, key: str) -> Any:
-    return await tx.row(THREAD_BY_KEY, tx.tenant, key)
-
-
-async def thread_by_id(tx: Tx, thread_id: str) -> Any:
-    return await tx.row(THREAD_BY_ID, tx.tenant, thread_id)
-
-
-QUERY = """q.id, q.thread_id, q.runtime_id, q.kind, q.agent, q.status, q.reason, q.principal, q.prompt, q.request, q.output,
+_COLUMNS = """q.id, q.thread_id, q.runtime_id, q.kind, q.agent, q.status, q.reason, q.principal, q.prompt, q.request, q.output,
  q.error, q.created_at, q.started_at, q.ended_at"""
-
-FULL = f"""
-SELECT {QUERY}, u.* FROM queries q CROSS JOIN LATERAL (
-       SELECT {USAGE} FROM work_records w WHERE w.tenant_id = $1 AND w.query_id = q.id) u
- WHERE q.tenant_id = $1 AND q.id = $2
+_SUMS = f"SELECT {USAGE_SUMS} FROM work_records w WHERE w.tenant_id = $1 AND w.query_id = q.id"
+ONE = f"""
+SELECT {_COLUMNS}, u.* FROM queries q CROSS JOIN LATERAL ({_SUMS}) u WHERE q.tenant_id = $1 AND q.id = $2
 """
-
-PAGE = f"""
-SELECT {QUERY}, u.* FROM queries q CROSS JOIN LATERAL (
-       SELECT {USAGE} FROM work_records w WHERE w.tenant_id = $1 AND w.query_id = q.id) u
- WHERE q.tenant_id = $1 AND ($2::text IS NULL OR q.id < $2) AND ($3::text IS NULL OR q.status = $3)
-   AND ($4::text IS NULL OR q.thread_id = $4) AND ($5::text IS NULL OR q.runtime_id = $5)
-   AND ($6::text IS NULL OR q.agent = $6)
- ORDER BY q.id DESC LIMIT $7
+# The newest $5 queries that one index returns in order: the candidates of a page (docs/decisions/0018). Each list has its own
+# statement, so that no plan has to serve two indexes. $6 is the thread or the status of the list.
+_CANDIDATES = """
+SELECT * FROM queries WHERE tenant_id = $1 AND id < coalesce($2, 'qry_~') AND id >= $3 AND id < $4 AND {which}
+ ORDER BY id DESC LIMIT $5
 """
-
-
-async def full(tx: Tx, query_id: str) -> Any:
-    return await tx.row(FULL, tx.tenant, query_id)
-
-
-async def page(tx: Tx, *args: Any) -> list[Any]:
-    return await tx.fetch(PAGE, tx.tenant, *args)
-
-
+_OF_THREAD = _CANDIDATES.format(which="thread_id = $6::text")
+_OF_STATUS = _CANDIDATES.format(which="status = $6::text")
+_ALL = _CANDIDATES.format(which="$6::text IS NULL")
+_FILTERED = f"""
+SELECT {_COLUMNS}, u.* FROM (
+    SELECT * FROM ({{candidates}}) AS candidates
+     WHERE ($8::text IS NULL OR status = $8) AND ($9::text IS NULL OR runtime_id = $9) AND ($10::text IS NULL OR agent = $10)
+       AND ($11::text IS NULL OR runtime_id IN (SELECT r.id FROM runtimes r WHERE r.tenant_id = $1 AND r.name = $11))
+       AND ($12::text IS NULL OR principal = $12)
+       AND ($13::timestamptz IS NULL OR created_at >= $13) AND ($14::timestamptz IS NULL OR created_at < $14)
+       AND ($15::text IS NULL OR strpos(lower(left(prompt, 10000)), lower($15)) > 0)
+       AND ($16::text IS NULL OR reason = $16)
+     ORDER BY id DESC LIMIT $7) q CROSS JOIN LATERAL ({_SUMS}) u
+ ORDER BY q.id DESC
+"""
+_SIZE = "octet_length(prompt) + octet_length(request) + coalesce(octet_length(output), 0) + coalesce(octet_length(error), 0)"
+PAGE_OF_THREAD = PageStatements.from_candidates(_FILTERED, _OF_THREAD, size=_SIZE, examined="$5")
+PAGE_OF_STATUS = PageStatements.from_candidates(_FILTERED, _OF_STATUS, size=_SIZE, examined="$5")
+PAGE = PageStatements.from_candidates(_FILTERED, _ALL, size=_SIZE, examined="$5")
+DUE_LIMITS = "SELECT tenant_id, id FROM due_limits($1)"
+IS_PAST_LIMIT = """
+SELECT status = 'waiting' AND reason = 'limit_reached' AND parked_at <= now() - interval '7 days'
+  FROM queries WHERE tenant_id = $1 AND id = $2
+"""
 LOCK_THREAD = "SELECT 1 FROM threads WHERE tenant_id = $1 AND id = $2 FOR NO KEY UPDATE"
-
-MAKE_THREAD = """
+CREATE_THREAD = """
 INSERT INTO threads AS t (tenant_id, id, key, runtime_id) VALUES ($1, $2, $3, $4)
 ON CONFLICT (tenant_id, key) DO UPDATE SET key = EXCLUDED.key RETURNING t.id
 """
+THREAD = "SELECT id, key, runtime_id, created_at FROM threads WHERE tenant_id = $1"
+THREAD_BY_ID = f"{THREAD} AND id = $2"
+THREAD_BY_KEY = f"{THREAD} AND key = $2"
+THREADS = f"{THREAD} AND ($2::text IS NULL OR id < $2) ORDER BY id DESC LIMIT $3"
+DELETE_THREAD = "SELECT outcome, queries FROM delete_thread($1, $2)"
+PURGE_THREAD = "SELECT purge_thread($1, $2)"
+DUE_DELETIONS = "SELECT tenant_id, id FROM due_deletions($1)"
+
+MAX_EXAMINED: Final = 5_000
+MAX_SEARCHED: Final = 1_000  # their prompts are read
 
 
-async def lock_thread(tx: Tx, thread_id: str) -> bool:
+async def submit(
+    tx: Tx,
+    *,
+    query_id: str,
+    thread_id: str | None,
+    new_thread_id: str,
+    thread_key: str | None,
+    runtime_id: str,
+    kind: QueryKind,
+    agent: str,
+    principal: str,
+    prompt: str,
+    request: bytes,
+    if_busy: IfBusy,
+    owner: str | None,
+    lease_s: float,
+    newest_of: str | None,
+) -> SubmitResult:
+    """Accept a query and write its first events; with `owner`, also start it there if it can start now.
+
+    With `newest_of`, the outcome is `stale` unless the runtime is the newest version of this name.
+    """
+    row = await tx.row(
+        SUBMIT,
+        query_id,
+        thread_id,
+        new_thread_id,
+        thread_key,
+        runtime_id,
+        kind,
+        agent,
+        principal,
+        prompt,
+        request,
+        if_busy,
+        owner,
+        lease_s,
+        newest_of,
+    )
+    return SubmitResult(**row)
+
+
+async def load_query(tx: Tx, *, query_id: str) -> QueryRow | None:
+    row = await tx.row(ONE, tx.tenant, query_id)
+    return None if row is None else QueryRow(**row)
+
+
+async def query_page(
+    tx: Tx, *, after: str | None, filters: QueryFilter, limit: int
+) -> tuple[list[QueryRow], str | None]:
+    """Return up to `limit` queries, newest first, and the id after which the next page begins, or None on the last."""
+    lowest, highest = id_range("qry_", filters.since, filters.before)
+    examined = MAX_EXAMINED if filters.text is None else MAX_SEARCHED
+    if filters.thread_id is not None:
+        statements, index_key = PAGE_OF_THREAD, filters.thread_id
+    elif filters.status is not None:
+        statements, index_key = PAGE_OF_STATUS, filters.status
+    else:
+        statements, index_key = PAGE, None
+    candidates = (after, lowest, highest, examined, index_key)
+    names = (filters.status, filters.runtime_id, filters.agent, filters.runtime, filters.principal)
+    rows, last = await fetch_page(
+        tx,
+        statements,
+        candidates=candidates,
+        limit=limit,
+        filters=(*names, filters.since, filters.before, filters.text, filters.reason),
+    )
+    return [QueryRow(**row) for row in rows], last
+
+
+async def active_in_thread(tx: Tx, *, thread_id: str) -> list[str]:
+    """Return the ids of the thread's queries that have not ended, oldest first."""
+    return [row["id"] for row in await tx.fetch(ACTIVE_IN_THREAD, tx.tenant, thread_id)]
+
+
+async def due_limits(db: Database, *, limit: int) -> list[QueryKey]:
+    """Return queries that have waited at a limit for seven days."""
+    return [(row["tenant_id"], row["id"]) for row in await db.call(DUE_LIMITS, limit)]
+
+
+async def is_past_limit(tx: Tx, *, query_id: str) -> bool:
+    """Return whether the query still waits at a limit that nobody raised in time. The caller has locked its row."""
+    return bool(await tx.value(IS_PAST_LIMIT, tx.tenant, query_id))
+
+
+async def find_thread(tx: Tx, *, thread_id: str | None = None, key: str | None = None) -> ThreadRow | None:
+    """Return the thread with this id, else the thread with this key, else None."""
+    row = None
+    if thread_id is not None:
+        row = await tx.row(THREAD_BY_ID, tx.tenant, thread_id)
+    elif key is not None:
+        row = await tx.row(THREAD_BY_KEY, tx.tenant, key)
+    return None if row is None else ThreadRow(**row)
+
+
+async def thread_page(tx: Tx, *, before: str | None, limit: int) -> list[ThreadRow]:
+    """Return the tenant's threads, newest first."""
+    return [ThreadRow(**row) for row in await tx.fetch(THREADS, tx.tenant, before, limit)]
+
+
+async def lock_thread(tx: Tx, *, thread_id: str) -> bool:
     """Lock the thread, so that no query in it begins or ends until the transaction ends. Return whether it
     exists."""
     return await tx.value(LOCK_THREAD, tx.tenant, thread_id) is not None
 
 
-async def make_thread(tx: Tx, thread_id: str, key: str | None, runtime_id: str | None) -> str:
-    return str(await tx.value(MAKE_THREAD, tx.tenant, thread_id, key, runtime_id))
+async def create_thread(tx: Tx, *, thread_id: str, key: str | None, runtime_id: str | None) -> str:
+    """Create a thread unless one has this key. Return the id of the thread with this key, or of the new one."""
+    return str(await tx.value(CREATE_THREAD, tx.tenant, thread_id, key, runtime_id))
 
 
-DUE_LIMITS = "SELECT tenant_id, id FROM due_limits($1)"
-
-IS_PAST_LIMIT = """
-SELECT status = 'waiting' AND reason = 'limit_reached' AND parked_at <= now() - interval '7 days'
-  FROM queries WHERE tenant_id = $1 AND id = $2
-"""
-
-THREAD_COLUMNS = "t.id, t.key, t.runtime_id, t.created_at"
-
-THREAD = f"SELECT {THREAD_COLUMNS} FROM threads t WHERE t.tenant_id = $1 AND t.id = $2"
-
-THREADS = f"""
-SELECT {THREAD_COLUMNS} FROM threads t WHERE t.tenant_id = $1 AND ($2::text IS NULL OR t.id < $2) ORDER BY t.id DESC LIMIT $3
-"""
-
-AGENTS_OF_THREAD = """
-SELECT DISTINCT agent FROM work_records WHERE tenant_id = $1 AND thread_id = $2 AND kind = 'agent' ORDER BY agent
-"""
-
-
-async def due_limits(db: Database, limit: int) -> list[tuple[str, str]]:
-    return [(r["tenant_id"], r["id"]) for r in await db.call(DUE_LIMITS, limit)]
-
-
-async def is_past_limit(tx: Tx, query_id: str) -> bool:
-    """Return whether the query still waits at a limit that nobody raised in time. The caller holds its row."""
-    return bool(await tx.value(IS_PAST_LIMIT, tx.tenant, query_id))
-
-
-async def thread(tx: Tx, thread_id: str) -> Any:
-    return await tx.row(THREAD, tx.tenant, thread_id)
-
-
-async def threads(tx: Tx, before: str | None, limit: int) -> list[Any]:
-    return await tx.fetch(THREADS, tx.tenant, before, limit)
-
-
-async def agents_of_thread(tx: Tx, thread_id: str) -> list[str]:
-    return [r["agent"] for r in await tx.fetch(AGENTS_OF_THREAD, tx.tenant, thread_id)]
-
-
-FORGET_THREAD = "SELECT outcome, queries FROM delete_thread($1, $2)"
-
-FORGET_REST = "SELECT purge_thread($1, $2)"
-
-DUE_DELETIONS = "SELECT tenant_id, id FROM due_deletions($1)"
-
-
-async def delete_thread(tx: Tx, thread_id: str, queries: int) -> tuple[str, list[str]]:
-    """Begins the end of a thread and of so many of its queries. `no_thread`; `busy`, with those that are not over;
-    `deleted`."""
-    row = await tx.row(FORGET_THREAD, thread_id, queries)
+async def delete_thread(
+    tx: Tx, *, thread_id: str, queries: int
+) -> tuple[Literal["no_thread", "busy", "deleted"], list[str]]:
+    """Hide a thread and its `queries` newest queries. If the outcome is `busy`, return the queries that have not ended."""
+    row = await tx.row(DELETE_THREAD, thread_id, queries)
     return row["outcome"], row["queries"] or []
 
 
-async def purge_thread(tx: Tx, thread_id: str, rows: int, within_s: float) -> bool:
+async def purge_thread(tx: Tx, *, thread_id: str, rows: int, within_s: float) -> bool:
     """Remove about `rows` rows of a deleted thread. Return whether none is left, or another process is
     removing them. Raise StatementTimeout."""
-    ((done,),) = await tx.fetch_within(within_s, FORGET_REST, thread_id, rows)
-    return bool(done)
+    (row,) = await tx.fetch_within(within_s, PURGE_THREAD, thread_id, rows)
+    return bool(row["purge_thread"])
 
 
-async def due_deletions(db: Database, limit: int) -> list[tuple[str, str]]:
-    return [(r["tenant_id"], r["id"]) for r in await db.call(DUE_DELETIONS, limit)]
+async def due_deletions(db: Database, *, limit: int) -> list[QueryKey]:
+    """Return (tenant, id) of deleted threads that still have rows."""
+    return [(row["tenant_id"], row["id"]) for row in await db.call(DUE_DELETIONS, limit)]

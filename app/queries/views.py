@@ -5,10 +5,10 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Annotated, Literal
 
-from plangate.events import ErrorInfo, JsonObject, QueryStatus, Usage
 from pydantic import Field, JsonValue
 
-from app.base.responses import CursorPage, View, WholeList
+from app.base.responses import CursorPage, View
+from app.events import ErrorInfo, JsonObject, QueryStatus, Usage
 
 
 class QueryLinks(View):
@@ -143,19 +143,23 @@ class ToolResultBlock(View):
 
 
 class MessageView(View):
-    """What was said to an agent or by it."""
+    """A message to an agent, or from it."""
 
     agent: str
     role: Literal["user", "assistant"]
-    """Whether it was said to the agent (`user`) or by it."""
+    """Who wrote it: `user` for a message to the agent."""
     blocks: list[
         Annotated[
             TextBlock | ThinkingBlock | ToolUseBlock | ToolResultBlock,
             Field(discriminator="type"),
         ]
     ]
-    """What was said."""
+    """The content of the message."""
 
 
-class MessageList(WholeList):
+class MessagePage(View):
+    """Messages of a thread, oldest first. The next page has those of earlier runs."""
+
     items: list[MessageView]
+    next_cursor: str | None
+    """Send it as `cursor` for the messages before these; null if there are none."""

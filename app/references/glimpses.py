@@ -1,4 +1,4 @@
-"""The glimpses that the service makes itself: of any value, or as its kind declares; cut where they are too large. Pure."""
+"""Glimpses that the service computes: of any value, or as its kind declares, truncated if they are too large. Pure."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from app.base.json import strict_json
 MAX_GLIMPSE_BYTES: Final = 4 * 1024
 SAMPLE_ITEMS: Final = 3
 CUT: Final = "…"
-"""Stands where something was left out, and is a field of every glimpse that was cut."""
+"""Marks every place that was truncated, and is a field of every truncated glimpse."""
 
 
 @dataclass(frozen=True, slots=True)
 class _GlimpseBounds:
-    """How much of a glimpse is kept: fields of an object, items of an array, characters of a text, levels."""
+    """Bounds of a truncated glimpse: fields of an object, items of an array, characters of a text, levels."""
 
     fields: int
     items: int
@@ -46,11 +46,13 @@ def neutral_glimpse(value: Any) -> dict[str, Any]:
 
 
 def declared_glimpse(fields: Mapping[str, str], value: Any) -> dict[str, Any]:
-    """Each field a JMESPath expression over the value."""
+    """Return the glimpse whose fields are JMESPath expressions over the value. Raise Invalid."""
     try:
         return jmespath.search_all(fields, value)
     except JMESPathError as error:
-        raise Invalid(f"The glimpse of this kind could not be made of this value: {error}") from error
+        raise Invalid(
+            f"The declared glimpse of this kind cannot be computed from this value: {error}"
+        ) from error
 
 
 def check_glimpse(glimpse: Any) -> bytes:
@@ -62,8 +64,7 @@ def check_glimpse(glimpse: Any) -> bytes:
 
 
 def fit_glimpse(glimpse: Mapping[str, Any]) -> bytes:
-    """Return a glimpse that the service made, truncated if it is too large, with a mark at every place that
-    was cut."""
+    """Return a glimpse that the service computed, truncated if it is too large, with a mark at every truncated place."""
     if _may_fit(glimpse):
         data = strict_json.dumps(glimpse)
         if len(data) <= MAX_GLIMPSE_BYTES:
@@ -72,9 +73,9 @@ def fit_glimpse(glimpse: Mapping[str, Any]) -> bytes:
 
 
 def _whole(glimpse: Mapping[str, Any], how: _GlimpseBounds) -> bytes:
-    kept, left = _fields(glimpse, how, how.levels)
+    fields, left = _fields(glimpse, how, how.levels)
     more = f", {left} more fields" if left else ""
-    return strict_json.dumps({**kept, CUT: f"cut to {MAX_GLIMPSE_BYTES} bytes{more}"})
+    return strict_json.dumps({**fields, CUT: f"cut to {MAX_GLIMPSE_BYTES} bytes{more}"})
 
 
 def _may_fit(value: Any) -> bool:
@@ -97,24 +98,24 @@ def _part(value: Any, how: _GlimpseBounds, levels: int) -> Any:
     if isinstance(value, list):
         if levels == 0:
             return f"{CUT} {len(value)} items"
-        kept = [_part(item, how, levels - 1) for item in value[: how.items]]
-        return kept if len(value) <= how.items else [*kept, f"{CUT} {len(value) - how.items} more"]
+        fields = [_part(item, how, levels - 1) for item in value[: how.items]]
+        return fields if len(value) <= how.items else [*fields, f"{CUT} {len(value) - how.items} more"]
     if isinstance(value, dict):
         return f"{CUT} {len(value)} fields" if levels == 0 else _object(value, how, levels)
     return value
 
 
 def _object(value: Mapping[str, Any], how: _GlimpseBounds, levels: int) -> dict[str, Any]:
-    kept, left = _fields(value, how, levels)
-    return {**kept, CUT: f"{left} more"} if left else kept
+    fields, left = _fields(value, how, levels)
+    return {**fields, CUT: f"{left} more"} if left else fields
 
 
 def _fields(value: Mapping[str, Any], how: _GlimpseBounds, levels: int) -> tuple[dict[str, Any], int]:
-    """Return the fields that are kept, and how many are dropped: names with a common beginning may become
+    """Return the fields within bounds, and how many are dropped: names with a common beginning may become
     equal when truncated."""
-    shown = zip(range(how.fields), value.items(), strict=False)
-    kept = {_text(name, how): _part(item, how, levels - 1) for _, (name, item) in shown}
-    return kept, len(value) - len(kept)
+    pairs = zip(range(how.fields), value.items(), strict=False)
+    fields = {_text(name, how): _part(item, how, levels - 1) for _, (name, item) in pairs}
+    return fields, len(value) - len(fields)
 
 
 def _text(text: str, how: _GlimpseBounds) -> str:

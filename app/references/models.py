@@ -6,17 +6,18 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-import orjson
-from plangate.events import ReferenceCreatedEvent
-
 from app.base.responses import to_wire
+from app.events import ReferenceCreatedEvent
 from app.journal.models import Event, Scope, event
 from app.references.views import ReferenceView
+
+Handle = tuple[str, str]
+"""Kind and id."""
 
 
 @dataclass(frozen=True, slots=True)
 class Reference:
-    """What is told of a stored value: never the value. `digest` is its SHA-256."""
+    """The description of a stored value, without the value. `digest` is its SHA-256, `created` whether it is new."""
 
     kind: str
     id: str
@@ -26,19 +27,6 @@ class Reference:
     created_at: datetime
     expires_at: datetime | None
     created: bool = False
-
-    @classmethod
-    def of(cls, kind: str, id: str, row: Any, *, created: bool = False) -> Reference:
-        return cls(
-            kind,
-            id,
-            orjson.loads(row["glimpse"]),
-            row["size_bytes"],
-            row["digest"],
-            row["created_at"],
-            row["expires_at"],
-            created,
-        )
 
     def handle(self) -> dict[str, Any]:
         return {"kind": self.kind, "id": self.id, "glimpse": self.glimpse, "sizeBytes": self.size_bytes}
@@ -52,7 +40,7 @@ class Reference:
 
 @dataclass(frozen=True, slots=True)
 class PreparedReference:
-    """A value that was checked and may be stored."""
+    """A value that was validated and may be stored. `ttl_ms` None: it does not expire."""
 
     kind: str
     id: str
@@ -60,3 +48,20 @@ class PreparedReference:
     digest: bytes
     glimpse: bytes
     ttl_ms: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class ReferenceState:
+    """The state of a reference: `reference` is None if it does not exist or has `expired`."""
+
+    handle: Handle
+    reference: Reference | None
+    expired: bool
+
+
+@dataclass(frozen=True, slots=True)
+class ReferenceFilter:
+    """The filters of a list of references: a kind, and a position to continue after (creation time, kind and id)."""
+
+    kind: str | None = None
+    before: tuple[datetime, str, str] | None = None

@@ -19,38 +19,40 @@ from app.base.errors import Invalid, NotFound, PlangateError
 from app.base.json.limits import LIMITS
 from app.base.postgres.database import Tx
 from app.base.responses import to_wire
-from app.journal import store as journal_store
 from app.journal.models import Scope
+from app.journal.service import append_events, load_scope
 from app.references import store, views
+from app.references.models import ReferenceFilter
 from app.references.service import ReferenceService
 from app.references.values import MAX_REFERENCE_BYTES, parse_document
 from app.runtimes.service import Runtimes
 from app.tenancy.http import (
-    Body,
     GatedRoute,
     Operation,
     Paging,
-    Reading,
+    ReadOperation,
+    api_context,
     begin,
-    calling,
-    door_of,
+    json_response,
     operation,
+    require_scope,
     service,
 )
 from app.tenancy.models import Caller
+from app.tenancy.request_body import Body
 
 log = structlog.get_logger(__name__)
 
 
 class LargeRoute(GatedRoute):
-    """A large body is parsed and checked in a process of its own; only its small fields come here."""
+    """Parses and checks large bodies in a separate process and passes only their small fields to the handler."""
 
     max_body_bytes = 2 * MAX_REFERENCE_BYTES  # a value may be written with escapes and white space
 
     @asynccontextmanager
-    async def opened(self, request: Request, body: bytearray) -> AsyncIterator[None]:
+    async def parse_body(self, request: Request, body: bytearray) -> AsyncIterator[None]:
         if len(body) <= LIMITS.process_bytes:
-            async with super().opened(request, body):
+            async with super().parse_body(request, body):
                 yield
             return
         # What stands for the body where one is compared with another.
@@ -106,8 +108,8 @@ def references_of(request: Request) -> ReferenceService:
 
 
 async def scope_of(tx: Tx, work_id: str) -> Scope:
-    """Where the work is that does something with a reference."""
-    scope = await journal_store.load_scope(tx, work_id)
+    """Return the position of the work that uses a reference."""
+    scope = await load_scope(tx, work_id=work_id)
     if scope is None:
         raise NotFound(f"There is no work record {work_id!r} of a query.")
     return scope
@@ -123,41 +125,43 @@ async def scope_of(tx: Tx, work_id: str) -> Scope:
 async def create_reference(
     request: Request,
     body: CreateReference,
-    caller: Annotated[Caller, calling("data:write")],
+    caller: Annotated[Caller, require_scope("data:write")],
     references: References,
     runtimes: Annotated[Runtimes, service("runtimes")],
 ) -> Response:
     runtime_id = body.runtime_id
     if runtime_id is None:
-        async with door_of(request).db.transaction(caller.tenant) as tx:
+        async with api_context(request).db.transaction(caller.tenant) as tx:
             runtime_id = await runtimes.latest_id(tx, body.runtime or "default")
     runtime = await runtimes.get(caller.tenant, runtime_id)
     prepared = await references.prepare(caller.tenant, runtime, body.kind, body.value, body.glimpse)
     async with begin(request, caller) as op:
         scope = None if body.work_id is None else await scope_of(op.tx, body.work_id)
-        made = await references.keep(op.tx, prepared, body.work_id)
-        if made.created and scope is not None:
-            await journal_store.append(op.tx, scope.query_id, [made.event(scope)])
-        status = 201 if made.created else 200
-        return await op.respond(made.wire(), status, f"/references/{made.kind}/{made.id}", made.id)
+        reference = await references.keep(op.tx, prepared, body.work_id)
+        if reference.created and scope is not None:
+            await append_events(op.tx, query_id=scope.query_id, events=[reference.event(scope)])
+        status = 201 if reference.created else 200
+        return await op.respond(
+            reference.wire(), status, f"/references/{reference.kind}/{reference.id}", reference.id
+        )
 
 
 @router.get("/references", summary="Handles and glimpses, newest first", response_model=views.ReferencePage)
 async def list_references(
-    op: Reading, page: Paging, kind: Annotated[str | None, Query(max_length=100)] = None
+    op: ReadOperation, page: Paging, kind: Annotated[str | None, Query(max_length=100)] = None
 ) -> Response:
     position = page.position("references")
-    at: tuple[Any, ...] = (None, None, None)
+    before = None
     if position is not None:
         try:
-            at = (datetime.fromisoformat(str(position[0])), str(position[1]), str(position[2]))
+            before = (datetime.fromisoformat(str(position[0])), str(position[1]), str(position[2]))
         except (ValueError, IndexError) as error:
             raise Invalid("The cursor is not one this service issued for this list.") from error
-    rows = await store.page(op.tx, kind, at, page.rows)
-    shown = rows[: page.limit]
-    end = shown[-1] if len(rows) > page.limit else None
-    place = None if end is None else [end["created_at"].isoformat(), end["kind"], end["id"]]
-    return await op.respond(page.body_until([to_wire(views.ListedReference, row) for row in shown], place))
+    rows = await store.page(op.tx, filters=ReferenceFilter(kind, before), limit=page.rows)
+    items = rows[: page.limit]
+    last = items[-1] if len(rows) > page.limit else None
+    position = None if last is None else [last.created_at.isoformat(), last.kind, last.id]
+    return await op.respond(page.body_until([to_wire(views.ListedReference, row) for row in items], position))
 
 
 @router.get(
@@ -170,7 +174,7 @@ async def read_reference(
     request: Request,
     kind: Kind,
     id: RefId,
-    caller: Annotated[Caller, calling("read")],
+    caller: Annotated[Caller, require_scope("read")],
     references: References,
     work_id: Annotated[
         str | None,
@@ -178,10 +182,30 @@ async def read_reference(
     ] = None,
 ) -> Response:
     if work_id is not None:
-        async with door_of(request).db.transaction(caller.tenant) as tx:
+        async with api_context(request).db.transaction(caller.tenant) as tx:
             await scope_of(tx, work_id)
     size, pieces = await references.read(caller.tenant, kind, id, work_id)
     return Pieces(pieces, headers={"content-length": str(size)}, media_type="application/json")
+
+
+@router.get(
+    "/references/{kind}/{id}/part",
+    summary="Read a part of a value",
+    description="`path` is a JMESPath expression over the value, such as `length(rows)` or `rows[0:50]`. The response is what it "
+    "selects, null if that is nothing. A part of more than 256 KiB is a 413: ask for less.",
+    response_model=JsonValue,
+    response_description="What the expression selects.",
+)
+async def read_reference_part(
+    kind: Kind,
+    id: RefId,
+    caller: Annotated[Caller, require_scope("read")],
+    references: References,
+    path: Annotated[
+        str, Query(min_length=1, max_length=1000, description="A JMESPath expression over the value.")
+    ],
+) -> Response:
+    return json_response(await references.part(caller.tenant, kind, id, path))
 
 
 @router.get(
@@ -189,7 +213,9 @@ async def read_reference(
     summary="The handle and its glimpse",
     response_model=views.ReferenceView,
 )
-async def read_reference_glimpse(kind: Kind, id: RefId, op: Reading, references: References) -> Response:
+async def read_reference_glimpse(
+    kind: Kind, id: RefId, op: ReadOperation, references: References
+) -> Response:
     return await op.respond((await references.glimpse(op.tx, kind, id)).wire())
 
 

@@ -1,4 +1,4 @@
-"""The verbs of references."""
+"""Store values outside prompts, read them, pin them, and delete them when they expire."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from functools import partial
 from typing import Any, Final
 
+from app.base.digests import sha256
 from app.base.errors import Conflict, FieldError, Gone, Invalid, NotFound, TooLarge
 from app.base.json.limits import LIMITS
 from app.base.json.offload import loads, offload
@@ -15,23 +16,21 @@ from app.base.json.process_pool import JsonProcess, JsonProcessPool
 from app.base.postgres.database import Database, Tx
 from app.base.schema.checker import SchemaChecker
 from app.references import glimpses, store, values
-from app.references.models import PreparedReference, Reference
+from app.references.models import Handle, PreparedReference, Reference
 from app.references.values import MAX_REFERENCE_BYTES, ValuePart, ValueRequest
 from app.runtimes.models import Runtime
 from app.tenancy.service import Tenancy, Tenant
 
-Handle = tuple[str, str]
-"""Kind and id."""
-
 MAX_HYDRATED_BYTES: Final = 64 * 1024 * 1024
 DRAFT_PIN_MS: Final = 7 * 24 * 3600 * 1000.0
-PIECE_BYTES: Final = 64 * 1024  # what a download holds for a client that reads slowly
-"""Of a value that is read: what one reader costs."""
+MAX_PART_BYTES: Final = 256 * 1024
+PIECE_BYTES: Final = 64 * 1024
+"""The memory that one slow reader of a value costs."""
 
-SWEPT_AT_ONCE: Final = 8
-"""Values in one transaction of the sweeper: 128 MiB at most."""
+MAX_VALUES_PER_SWEEP: Final = 8
+"""Values that one transaction of the sweeper deletes: 128 MiB at most."""
 
-SWEPT_MOST: Final = 800
+MAX_SWEPT_VALUES: Final = 800
 
 
 class ReferenceExpired(Gone):
@@ -72,20 +71,20 @@ class ReferenceService:
                 [FieldError("/kind", f"declared are: {known}")],
             )
         fields = spec.glimpse if isinstance(spec.glimpse, dict) else None
-        if (
-            fields is not None and glimpse is not None
-        ):  # whoever reads it, an approver too, takes it for the declared one
+        if fields is not None and glimpse is not None:  # approvers would take it for the declared one
             raise Invalid(
-                f"The runtime declares what the glimpse of {kind} is: leave it out.",
+                f"Remove the glimpse: the runtime computes the glimpse of {kind}.",
                 [FieldError("/glimpse", "the runtime declares it")],
             )
         tenant = await self._tenancy.get_tenant(tenant_id)
-        asked = ValueRequest(kind, spec.schema_, fields, max_bytes(tenant))
+        request = ValueRequest(kind, spec.schema_, fields, max_bytes(tenant))
         if isinstance(value, JsonProcess):
-            packed = await value.run(values.pack_value, self._schemas, asked, glimpse)
-            await value.end()  # what it holds is not needed while the value is stored
+            packed = await value.run(values.pack_value, self._schemas, request, glimpse)
+            await value.end()  # free its memory before the value is stored
         else:
-            packed = await offload(values.pack_value, value, self._schemas, asked, glimpse)
+            # A large schema is compiled in a thread, also for a small value.
+            await offload(self._schemas.compile, spec.schema_)
+            packed = await offload(values.pack_value, value, self._schemas, request, glimpse)
         return await _prepare(tenant, kind, *packed, spec.ttl_ms)
 
     async def prepare_unchecked(
@@ -96,8 +95,9 @@ class ReferenceService:
 
         def pack(value: Any) -> tuple[bytes, bytes]:
             data = values.canonical_json(value, max_bytes(tenant))
-            given = None if glimpse is None else glimpses.check_glimpse(glimpse)
-            return data, given or glimpses.fit_glimpse(glimpses.neutral_glimpse(value))
+            if glimpse is not None:
+                return data, glimpses.check_glimpse(glimpse)
+            return data, glimpses.fit_glimpse(glimpses.neutral_glimpse(value))
 
         return await _prepare(tenant, kind, *await offload(pack, value), None)
 
@@ -117,21 +117,10 @@ class ReferenceService:
             )
         return await _prepare(tenant, kind, data, glimpses.fit_glimpse(glimpse), None)
 
-    async def keep(self, tx: Tx, made: PreparedReference, work_id: str | None = None) -> Reference:
-        """Store what was prepared. The same value has the same handle and is stored once. `work_id` is the
-        work that creates it, on whose record it is noted."""
-        row = await store.create(
-            tx,
-            made.kind,
-            made.id,
-            made.data,
-            made.digest,
-            len(made.data),
-            made.glimpse,
-            work_id,
-            None if made.ttl_ms is None else float(made.ttl_ms),
-        )
-        reference = Reference.of(made.kind, made.id, row, created=row["created"])
+    async def keep(self, tx: Tx, prepared: PreparedReference, work_id: str | None = None) -> Reference:
+        """Store a prepared value. The same value has the same handle and is stored once. `work_id` is the
+        work that creates it, on whose record the use is noted."""
+        reference = await store.create(tx, prepared=prepared, work_id=work_id)
         if work_id is not None:
             await self.note(tx, work_id, "create", [reference])
         return reference
@@ -141,8 +130,7 @@ class ReferenceService:
     ) -> None:
         """Record how a unit of work used references; `prompt_bytes` of a value went to a model."""
         if used:
-            sizes = [(r.kind, r.id, r.size_bytes) for r in used]
-            await store.note_uses(tx, work_id, use, sizes, prompt_bytes)
+            await store.note_uses(tx, work_id=work_id, use=use, references=used, prompt_bytes=prompt_bytes)
 
     # -- reading ---------------------------------------------------------------------------------------------
 
@@ -156,7 +144,7 @@ class ReferenceService:
         connection and no more than one piece. `work_id` is the work that reads it."""
         async with self._db.transaction(tenant_id) as tx:
             reference = await self.glimpse(tx, kind, id)
-            first = await store.piece(tx, kind, id, 0, PIECE_BYTES)
+            first = await store.piece(tx, handle=(kind, id), at=0, size=PIECE_BYTES)
             if work_id is not None:
                 await self.note(tx, work_id, "resolve", [reference])
         return reference.size_bytes, self._pieces(tenant_id, reference, first)
@@ -164,75 +152,87 @@ class ReferenceService:
     async def _pieces(
         self, tenant_id: str, reference: Reference, piece: bytes | None
     ) -> AsyncIterator[bytes]:
-        at = 0
+        at, handle = 0, (reference.kind, reference.id)
         while piece:
             yield piece
             at += len(piece)
             if at == reference.size_bytes:
                 return
             async with self._db.transaction(tenant_id) as tx:
-                piece = await store.piece(tx, reference.kind, reference.id, at, PIECE_BYTES)
-        raise _gone_error(
-            reference.kind, reference.id
-        )  # while it was read: an answer that ends early is seen to be cut
+                piece = await store.piece(tx, handle=handle, at=at, size=PIECE_BYTES)
+        raise _expired_error(handle)  # the response ends short of its length
 
     async def for_model(
         self, tx: Tx, kind: str, id: str, path: str | None, limit: int
     ) -> tuple[Reference, bytes | None]:
-        """Return what `shown` needs: the stored bytes, unless the whole value is requested and exceeds the
+        """Return what `part_for_model` needs: the stored bytes, unless the whole value is requested and exceeds the
         limit."""
         reference = await self.glimpse(tx, kind, id)
         if path is None and reference.size_bytes > limit:
             return reference, None
         return reference, await self._value(tx, reference)
 
-    async def shown(
+    async def part_for_model(
         self, reference: Reference, data: bytes | None, path: str | None, limit: int
     ) -> ValuePart:
-        """Return the value or a part of it; if that is too large for a prompt, its glimpse and how to read
-        a part."""
+        """Return the value or a part of it or, if that is too large for a prompt, a note on how to read less."""
         if data is None:
             note = (
                 f"The value has {reference.size_bytes} bytes, more than the {limit} that fit here. Read a part with "
                 '`path`, a JMESPath expression, for example "length(@)" or "[0:3]".'
             )
-            return ValuePart({**reference.handle(), "note": note}, 0)
+            return ValuePart(note=note)
         if path is None:
             return ValuePart(await offload(loads, data), len(data))
-        size = max(
-            len(data), LIMITS.inline_bytes + 1
-        )  # an expression may take long, however small the value is
+        # An expression may take long, however small the value is.
+        size = max(len(data), LIMITS.inline_bytes + 1)
         return await offload(values.value_part, data, path, limit, size=size, processes=self.processes)
 
-    async def hydrate(self, tx: Tx, handles: Sequence[Handle], work_id: str) -> dict[str, dict[str, bytes]]:
-        """`{kind: {id: value}}` of what one dispatch needs, each as it is stored, and as its digest says."""
-        found = await self._existing(tx, handles)
-        _check_total_size(found)
+    async def part(self, tenant_id: str, kind: str, id: str, path: str) -> bytes:
+        """Return the JSON of the part of a value that a JMESPath expression selects. Raise Invalid for the expression, and
+        TooLarge for a part of more than `MAX_PART_BYTES`."""
+        async with self._db.transaction(tenant_id) as tx:
+            data = await self._value(tx, await self.glimpse(tx, kind, id))
+        # In a process with a limit of its own: an expression may take long, however small the value is.
+        size = max(len(data), LIMITS.process_bytes + 1)
+        return await offload(
+            values.part_json, data, path, MAX_PART_BYTES, size=size, processes=self.processes, request=True
+        )
+
+    async def hydrate(
+        self, tx: Tx, handles: Sequence[Handle], work_id: str | None
+    ) -> dict[str, dict[str, bytes]]:
+        """Return the values that one dispatch needs, `{kind: {id: value}}`, and record that `work_id`, if given, used them.
+        Raise ReferenceChanged for a value that does not match its digest."""
+        references = await self._existing(tx, handles)
+        _check_total_size(references)
         out: dict[str, dict[str, bytes]] = {}
-        for reference in found:
+        for reference in references:
             data = await self._value(tx, reference)
-            if await offload(_digest, data) != reference.digest:
+            if await offload(sha256, data) != reference.digest:
                 raise ReferenceChanged(
                     f"The stored value of the reference {reference.kind}/{reference.id} is not the one that was "
                     "created. Delete it and create it again."
                 )
             out.setdefault(reference.kind, {})[reference.id] = data
-        await self.note(tx, work_id, "hydrate", found)
+        if work_id is not None:
+            await self.note(tx, work_id, "hydrate", references)
         return out
 
     async def described(self, tx: Tx, dispatches: Sequence[Sequence[Handle]]) -> list[dict[str, Any]]:
-        """Handle, glimpse and digest of each reference of a plan, once, for the subject of an approval. `dispatches`
-        are the references that go out together; nothing is approved that could not be sent."""
+        """Return the handle, glimpse and digest of each reference of a plan, for the subject of an approval. `dispatches`
+        are the references that are sent together. Raise TooLarge if one of them is too large to be sent."""
         handles = list(dict.fromkeys(handle for group in dispatches for handle in group))
-        found = dict(zip(handles, await self._existing(tx, handles), strict=True))
+        references = dict(zip(handles, await self._existing(tx, handles), strict=True))
         for group in dispatches:
-            _check_total_size([found[handle] for handle in dict.fromkeys(group)])
-        return [{**reference.handle(), "digest": reference.digest.hex()} for reference in found.values()]
+            _check_total_size([references[handle] for handle in dict.fromkeys(group)])
+        return [{**reference.handle(), "digest": reference.digest.hex()} for reference in references.values()]
 
     async def _value(self, tx: Tx, reference: Reference) -> bytes:
-        data = await store.value(tx, reference.kind, reference.id)
+        handle = (reference.kind, reference.id)
+        data = await store.value(tx, handle=handle)
         if data is None:
-            raise _gone_error(reference.kind, reference.id)
+            raise _expired_error(handle)
         return data
 
     async def _existing(self, tx: Tx, handles: Sequence[Handle]) -> list[Reference]:
@@ -240,87 +240,85 @@ class ReferenceService:
         for the first that is missing."""
         if not handles:
             return []
-        rows = await store.states(tx, handles)
-        for row in rows:
-            if row["deleted"] is None or row["deleted"]:
-                raise ReferenceNotFound(f"There is no reference {row['kind']}/{row['id']}.")
-            if not row["there"]:
-                raise _gone_error(row["kind"], row["id"])
-        return [Reference.of(row["kind"], row["id"], row) for row in rows]
+        references = []
+        for state in await store.states(tx, handles=handles):
+            if state.expired:
+                raise _expired_error(state.handle)
+            if state.reference is None:
+                raise ReferenceNotFound(f"There is no reference {'/'.join(state.handle)}.")
+            references.append(state.reference)
+        return references
 
     # -- pins ------------------------------------------------------------------------------------------------
 
     async def pin(self, tx: Tx, handles: Sequence[Handle], plan_id: str) -> None:
-        """Pin what a draft names now for seven days, and unpin what only an earlier revision named. What
-        that revision kept beyond its TTL still exists. Raise an error for missing or expired references."""
+        """Pin the references of a draft for seven days, and unpin those that only an earlier revision named. Raise
+        ReferenceNotFound or ReferenceExpired."""
         if handles:
             await self._existing(tx, handles)
-            await store.pin(tx, handles, plan_id, DRAFT_PIN_MS)
+            await store.pin(tx, handles=handles, holder_id=plan_id, for_ms=DRAFT_PIN_MS)
             await self._existing(
                 tx, handles
-            )  # a sweeper that was at it is done now, and the next one sees the pins
-        await store.unpin(tx, plan_id, handles)
+            )  # a sweeper that held them is done, and the next one sees the pins
+        await store.unpin(tx, holder_id=plan_id, except_for=handles)
 
     async def pin_for_query(self, tx: Tx, kind: str, id: str, query_id: str) -> None:
-        """Pin a value that a model has read while its query lives: a run that starts again reads it again."""
-        await store.pin(tx, [(kind, id)], query_id, None)
+        """Keep a value that a model has read until the query ends, because a restarted run reads it again."""
+        await store.pin(tx, handles=[(kind, id)], holder_id=query_id, for_ms=None)
 
     async def hold(self, tx: Tx, plan_id: str, *, until_over: bool) -> None:
-        """Pin the references of a plan whatever their TTL, from the moment its gate opens until the plan is
+        """Pin the references of a plan whatever their TTL, from the moment it reaches its gate until the plan is
         over or can no longer begin. A draft without an open gate, also one whose approval went to a
         query that ended before it began the plan, keeps them for seven days from then."""
-        await store.repin(tx, plan_id, None if until_over else DRAFT_PIN_MS)
+        await store.repin(tx, holder_id=plan_id, for_ms=None if until_over else DRAFT_PIN_MS)
 
-    async def let_go(self, tx: Tx, plan_id: str) -> None:
-        await store.unpin(tx, plan_id)
+    async def unpin(self, tx: Tx, plan_id: str) -> None:
+        await store.unpin(tx, holder_id=plan_id)
 
     # -- the rest --------------------------------------------------------------------------------------------
 
     async def delete(self, tx: Tx, kind: str, id: str) -> None:
         await self._existing(tx, [(kind, id)])
-        await store.delete(tx, kind, id)
+        await store.delete(tx, handle=(kind, id))
 
     async def sweep(self) -> int:
         """Delete expired references in small transactions, and return how many."""
-        swept, last = 0, SWEPT_AT_ONCE
-        while last == SWEPT_AT_ONCE and swept < SWEPT_MOST:
-            last = await store.sweep(self._db, SWEPT_AT_ONCE)
+        swept, last = 0, MAX_VALUES_PER_SWEEP
+        while last == MAX_VALUES_PER_SWEEP and swept < MAX_SWEPT_VALUES:
+            last = await store.sweep(self._db, limit=MAX_VALUES_PER_SWEEP)
             swept += last
         return swept
 
 
 def max_bytes(tenant: Tenant) -> int:
-    """How large a value of this tenant may be."""
+    """Return how large a value of this tenant may be."""
     own: int = tenant.limits.get("maxReferenceBytes", MAX_REFERENCE_BYTES)
     return min(own, MAX_REFERENCE_BYTES)
 
 
 def reference_id(secret: bytes, kind: str, data: bytes) -> str:
-    """HMAC-SHA-256 under the tenant's secret: it tells nobody else what a small value was."""
-    made = hmac.new(secret, kind.encode() + b"\0", hashlib.sha256)
-    made.update(data)
-    return made.hexdigest()
+    """Return the HMAC-SHA-256 under the tenant's secret, without which a small value cannot be guessed from its
+    id."""
+    mac = hmac.new(secret, kind.encode() + b"\0", hashlib.sha256)
+    mac.update(data)
+    return mac.hexdigest()
 
 
 async def _prepare(
     tenant: Tenant, kind: str, data: bytes, glimpse: bytes, ttl_ms: int | None
 ) -> PreparedReference:
     id = await offload(partial(reference_id, tenant.reference_secret, kind), data)
-    return PreparedReference(kind, id, data, await offload(_digest, data), glimpse, ttl_ms)
+    return PreparedReference(kind, id, data, await offload(sha256, data), glimpse, ttl_ms)
 
 
-def _digest(data: bytes) -> bytes:
-    """Hashing lets go of the interpreter, so that a thread of its own takes it off the event loop altogether."""
-    return hashlib.sha256(data).digest()
+def _expired_error(handle: Handle) -> ReferenceExpired:
+    return ReferenceExpired(f"The reference {'/'.join(handle)} has expired; create it again.")
 
 
-def _gone_error(kind: str, id: str) -> ReferenceExpired:
-    return ReferenceExpired(f"The reference {kind}/{id} has expired; create it again.")
-
-
-def _check_total_size(together: Sequence[Reference]) -> None:
+def _check_total_size(references: Sequence[Reference]) -> None:
+    """Raise TooLarge if these references are too large for one dispatch."""
     total = 0
-    for reference in together:
+    for reference in references:
         total += reference.size_bytes
         if total > MAX_HYDRATED_BYTES:
             raise TooLarge(

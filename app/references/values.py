@@ -1,6 +1,6 @@
-"""What becomes of a value on its way into a reference, and of a part of it on its way out. Pure.
+"""Pack a value into a reference, and select a part of it for a model. Pure.
 
-The values come through the JSON gate, so nothing in them is other than JSON.
+The values were parsed by the strict JSON parser when the service received them.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from app.references import glimpses
 
 MAX_REFERENCE_BYTES: Final = 16 * 1024 * 1024
 MAX_FIELDS_BYTES: Final = 64 * 1024
-"""Of everything in a large document beside its value."""
+"""The size of all fields of a large body except its value."""
 
 
 @dataclass(frozen=True, slots=True)
 class ValueRequest:
-    """What is asked of a value: the schema of its kind, and how many bytes its canonical JSON may have. `fields` is
+    """The requirements of a value: the schema of its kind, and the maximum size of its canonical JSON. `fields` is
     the declared glimpse of the kind."""
 
     kind: str
@@ -47,24 +47,23 @@ def parse_document(body: bytearray) -> tuple[Any, tuple[dict[str, Any] | None, b
     return value, (document, has_value)
 
 
-def pack_value(value: Any, schemas: SchemaChecker, asked: ValueRequest, glimpse: Any) -> tuple[bytes, bytes]:
+def pack_value(
+    value: Any, schemas: SchemaChecker, request: ValueRequest, glimpse: Any
+) -> tuple[bytes, bytes]:
     """Return a value and its glimpse as they are stored: canonical JSON, and a glimpse of at most 4 KiB.
     `glimpse` is the caller's, or None. Raise Invalid or TooLarge."""
-    flaws = schemas.compile(asked.schema).errors(value)
-    if flaws:
+    errors = schemas.errors(request.schema, value)
+    if errors:
         raise Invalid(
-            f"The value does not match the schema of {asked.kind}.",
-            [FieldError("/value" + f.pointer, f.message) for f in flaws],
+            f"The value does not match the schema of {request.kind}.",
+            [FieldError("/value" + error.pointer, error.message) for error in errors],
         )
-    data = canonical_json(value, asked.max_bytes)
+    data = canonical_json(value, request.max_bytes)
     if glimpse is not None:
         return data, glimpses.check_glimpse(glimpse)
-    made = (
-        glimpses.neutral_glimpse(value)
-        if asked.fields is None
-        else glimpses.declared_glimpse(asked.fields, value)
-    )
-    return data, glimpses.fit_glimpse(made)
+    if request.fields is None:
+        return data, glimpses.fit_glimpse(glimpses.neutral_glimpse(value))
+    return data, glimpses.fit_glimpse(glimpses.declared_glimpse(request.fields, value))
 
 
 def canonical_json(value: Any, max_bytes: int) -> bytes:
@@ -78,23 +77,49 @@ def canonical_json(value: Any, max_bytes: int) -> bytes:
 
 @dataclass(frozen=True, slots=True)
 class ValuePart:
-    """What a model is shown of a value; `shown_bytes` are of the value itself."""
+    """The part of a value that a model gets, or a `note` on how to ask for less. `shown_bytes` counts the bytes of
+    the value itself."""
 
-    content: Any
-    shown_bytes: int
+    content: Any = None
+    shown_bytes: int = 0
+    note: str | None = None
 
 
-def value_part(data: bytes, path: str, limit: int) -> ValuePart:
-    """Return the part of a stored value that a JMESPath expression selects, or its glimpse if it exceeds the
-    limit. Raise Invalid."""
+def select_part(data: bytes, path: str) -> tuple[Any, bytes]:
+    """Return the part of a stored value that a JMESPath expression selects, and its JSON. Raise Invalid."""
     try:
         part = jmespath.search(path, loads_trusted(data))
     except JMESPathError as error:
-        raise Invalid(f"The path is not a JMESPath expression that works here: {error}") from error
-    size = len(orjson.dumps(part))
+        raise Invalid(
+            f"The path is not a JMESPath expression that works here: {error}",
+            [FieldError("query:path", "cannot be evaluated over this value")],
+        ) from error
+    return part, orjson.dumps(part)
+
+
+def part_json(data: bytes, path: str, limit: int) -> bytes:
+    """Return the JSON of a part of a stored value. Raise Invalid, or TooLarge above `limit` bytes."""
+    _, json = select_part(data, path)
+    if len(json) > limit:
+        raise TooLarge(
+            f"That part has {len(json)} bytes, more than {limit}. Ask for less, for example with [0:10] at its end."
+        )
+    return json
+
+
+def value_part(data: bytes, path: str, limit: int) -> ValuePart:
+    """Return the part of a stored value that a JMESPath expression selects, or a note with its type and size if it
+    exceeds the limit. The note contains nothing of the value. Raise Invalid."""
+    part, json = select_part(data, path)
+    size = len(json)
     if size <= limit:
         return ValuePart(part, size)
-    note = f"That part has {size} bytes, more than {limit}: ask for less."
-    return ValuePart(
-        {"note": note, "glimpse": orjson.loads(glimpses.fit_glimpse(glimpses.neutral_glimpse(part)))}, 0
-    )
+    note = f"That part is {_describe_shape(part)} and has {size} bytes, more than {limit}: ask for less."
+    return ValuePart(note=note)
+
+
+def _describe_shape(value: Any) -> str:
+    """Return the type of a large value and how long it is."""
+    if isinstance(value, str):
+        return f"a string of {len(value)} characters"
+    return f"an array of {len(value)} items" if isinstance(value, list) else f"an object of {len(value)} keys"

@@ -9,19 +9,20 @@ from functools import partial
 from typing import Any
 
 from jmespath.exceptions import JMESPathError
+from plangate.json_pointer import json_pointer
 from plangate.spec.assembly import Check, SpecInvalid, assemble, with_provider
 from plangate.spec.drafts import Draft
 from plangate.spec.gate_checks import spec_schemas
 from plangate.spec.models import AgentSpec, RuntimeSpec
-from plangate.spec.problems import Problem, json_pointer
+from plangate.spec.problems import Problem
 from plangate.spec.transport_checks import transport_problems
 from plangate.spec.transports import Dispatcher, HttpTransport, McpTransport, PythonTransport, Transport
 from plangate.spec.vendors import PROVIDER_FIELDS
 
 from app.base import jmespath
-from app.base.egress import EgressPolicy, EgressRefused
+from app.base.egress_policy import EgressDenied, EgressPolicy
 from app.base.errors import MAX_COLLECTED_ERRORS, MAX_LISTED_ERRORS, FieldError, Invalid
-from app.base.schema.bounds import oversized
+from app.base.schema.bounds import size_error
 from app.llm.messages import Usage
 from app.llm.prices import price
 from app.runtimes.predicates import InvalidPredicate, compile_predicate
@@ -29,8 +30,7 @@ from app.runtimes.predicates import InvalidPredicate, compile_predicate
 
 @dataclass(frozen=True, slots=True)
 class Environment:
-    """What decides whether a spec can run in this installation: egress rules and installed `python` entry
-    points."""
+    """The installation that a spec must run in: egress rules and installed `python` entry points."""
 
     egress: EgressPolicy
     entry_points: frozenset[str]
@@ -48,10 +48,12 @@ def assemble_wire(
     try:
         assembled = assemble(raw, extra_checks=checks, max_problems=MAX_COLLECTED_ERRORS)
     except SpecInvalid as error:
-        flaws = [FieldError(p.pointer, p.message) for p in error.problems]
-        count = len(flaws)
+        errors = [FieldError(p.pointer, p.message) for p in error.problems]
+        count = len(errors)
         many = f"more than {MAX_LISTED_ERRORS}" if count > MAX_LISTED_ERRORS else str(count)
-        raise Invalid(f"The spec has {many} problem{'s' if count > 1 else ''}; see errors.", flaws) from error
+        raise Invalid(
+            f"The spec has {many} problem{'s' if count > 1 else ''}; see errors.", errors
+        ) from error
     return dict(assembled.wire)
 
 
@@ -87,7 +89,7 @@ def _check_transports(draft: Draft, environment: Environment) -> Iterator[Proble
                 continue  # not a URL, which is reported elsewhere
             try:
                 environment.egress.check_url(transport.url)
-            except EgressRefused as error:
+            except EgressDenied as error:
                 yield Problem(at("url"), str(error))
         elif isinstance(transport, PythonTransport) and transport.entry_point not in environment.entry_points:
             known = ", ".join(sorted(environment.entry_points)) or "none"
@@ -120,22 +122,26 @@ def transports(spec: RuntimeSpec) -> Iterator[tuple[str, Transport | Dispatcher]
 def _check_schema_sizes(draft: Draft) -> Iterator[Problem]:
     """Yield schemas that would be too large or too deep to validate with, once their references are followed."""
     for pointer, schema, owner in spec_schemas(draft):
-        if (refused := oversized(schema)) is not None:
-            yield Problem(
-                pointer + refused.pointer, f"the schema of {owner} is not usable: {refused.message}"
-            )
+        if (error := size_error(schema)) is not None:
+            yield Problem(pointer + error.pointer, f"the schema of {owner} is not usable: {error.message}")
 
 
 def _check_glimpses(draft: Draft) -> Iterator[Problem]:
     for reference in draft.references:
-        if not isinstance(reference.value.glimpse, dict):
-            continue
-        for field, expression in reference.value.glimpse.items():
-            try:
-                jmespath.validate_calls(expression)
-            except JMESPathError as error:
-                why = str(error).splitlines()[0].rstrip(":")
-                yield Problem(reference.at("glimpse", field), f"is not a JMESPath expression: {why}")
+        if isinstance(reference.value.glimpse, dict):
+            for field, expression in reference.value.glimpse.items():
+                yield from _check_expression(reference.at("glimpse", field), expression)
+    for plan in draft.plans:
+        for name, fact in plan.value.glimpse.items():
+            yield from _check_expression(plan.at("glimpse", name, "expression"), fact.expression)
+
+
+def _check_expression(pointer: str, expression: str) -> Iterator[Problem]:
+    try:
+        jmespath.validate_calls(expression)
+    except JMESPathError as error:
+        why = str(error).splitlines()[0].rstrip(":")
+        yield Problem(pointer, f"is not a JMESPath expression: {why}")
 
 
 def _check_prices(draft: Draft) -> Iterator[Problem]:

@@ -1,4 +1,4 @@
-"""Specs that are checked in a process of their own.
+"""Large specs, checked in a separate process.
 
 Checking a spec of 1 MiB takes seconds, and parts of that hold the interpreter, so a thread beside the event
 loop would not do. Measurements: docs/decisions/0011.
@@ -10,7 +10,7 @@ from typing import Any, Final
 
 import orjson
 
-from app.base.egress import EgressPolicy
+from app.base.egress_policy import EgressPolicy
 from app.base.json.low_memory import parse_low_memory
 from app.runtimes.checks import Environment, assemble_wire
 from app.runtimes.secrets import move_secrets
@@ -24,8 +24,8 @@ def parse_spec(body: bytearray) -> tuple[Any, tuple[bool, str | None]]:
     Malformed or TooLarge."""
     spec = parse_low_memory(body)
     tenant = spec.get("tenant") if isinstance(spec, dict) else None
-    named = tenant.get("resourceId") or tenant.get("resource_id") if isinstance(tenant, dict) else None
-    return spec, (isinstance(spec, dict), named if isinstance(named, str) else None)
+    tenant_id = tenant.get("resourceId") or tenant.get("resource_id") if isinstance(tenant, dict) else None
+    return spec, (isinstance(spec, dict), tenant_id if isinstance(tenant_id, str) else None)
 
 
 def assemble_spec(

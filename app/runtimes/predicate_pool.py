@@ -20,7 +20,7 @@ MAX_INLINE_BYTES: Final = 16 * 1024
 
 
 class PredicatePool:
-    """Evaluates expressions, expensive ones in processes of their own."""
+    """Evaluates expressions, expensive ones in separate processes."""
 
     def __init__(self, processes: JsonProcessPool) -> None:
         self._processes = processes

@@ -51,12 +51,12 @@ def compile_predicate(expression: str) -> Any:
     if len(expression) > MAX_PREDICATE_CHARS:
         raise InvalidPredicate(f"it has more than {MAX_PREDICATE_CHARS} characters")
     try:
-        found = _environment().compile(expression)
+        program = _environment().compile(expression)
     except Exception as error:
         raise InvalidPredicate(str(error).strip().splitlines()[0][:300]) from error
-    if found.return_type() not in (cel.Type.BOOL, cel.Type.DYN):
-        raise InvalidPredicate(f"it returns {found.return_type().name()}, not a boolean")
-    return found
+    if program.return_type() not in (cel.Type.BOOL, cel.Type.DYN):
+        raise InvalidPredicate(f"it returns {program.return_type().name()}, not a boolean")
+    return program
 
 
 def requires_approval(expression: str, args: Mapping[str, Any], ctx: Mapping[str, Any]) -> bool:
@@ -91,7 +91,7 @@ def worst_case_ns(expression: str, args: Mapping[str, Any], args_bytes: int) -> 
     patterns = len(_PATTERN.findall(expression))
     if patterns:
         plain = len(_PLAIN_PATTERN.findall(expression)) == patterns and not grows
-        counts = [max(int(n or 0) for n in found) for found in _QUANTIFIER.findall(expression)]
+        counts = [max(int(n or 0) for n in program) for program in _QUANTIFIER.findall(expression)]
         repeated = min(_MAX_REPETITIONS, math.prod(max(1, n) for n in counts))
         byte_ns = _STEP_NS * (len(expression) * repeated if plain else size * _MAX_REPETITIONS)
     if not macros or operations * size * byte_ns > MAX_EVALUATION_NS:

@@ -17,10 +17,10 @@ from app.base.errors import Invalid, NotFound, list_errors
 from app.base.json import strict_json
 from app.base.json.offload import loads, offload
 from app.base.json.process_pool import JsonProcess
-from app.base.postgres.database import Tx
 from app.base.responses import to_wire
 from app.runtimes import store, views
 from app.runtimes.large_specs import LARGE_SPEC_BYTES, assemble_large_spec, assemble_spec, parse_spec
+from app.runtimes.models import RuntimeRecord
 from app.runtimes.service import Runtimes
 from app.runtimes.signing import SigningSecrets, is_signed
 from app.tenancy.floor import load_floor
@@ -28,12 +28,12 @@ from app.tenancy.http import (
     GatedRoute,
     Operation,
     Paging,
-    Reading,
+    ReadOperation,
     begin,
-    calling,
     json_response,
     operation,
     raise_if_repeated,
+    require_scope,
     service,
 )
 from app.tenancy.models import Caller
@@ -41,19 +41,19 @@ from app.tenancy.secrets import Secrets
 
 
 class SpecPinner(Protocol):
-    """What puts the digests of the tools of MCP servers into a spec."""
+    """Adds the digests of MCP servers' tools to a spec."""
 
     async def pin(self, tenant: str, wire: dict[str, Any]) -> dict[str, Any]:
         """Return the spec with the definitions' digests. Raise Invalid."""
 
 
 class SpecRoute(GatedRoute):
-    """A large spec is parsed and checked in a process of its own; only the tenant that it names comes here."""
+    """Parses and checks large specs in a separate process and passes only the named tenant to the handler."""
 
     @asynccontextmanager
-    async def opened(self, request: Request, body: bytearray) -> AsyncIterator[None]:
+    async def parse_body(self, request: Request, body: bytearray) -> AsyncIterator[None]:
         if len(body) <= LARGE_SPEC_BYTES:
-            async with super().opened(request, body):
+            async with super().parse_body(request, body):
                 yield
             return
         request._body = bytes(body)
@@ -93,7 +93,7 @@ def runtimes_of(request: Request) -> Runtimes:
 async def register_runtime(
     request: Request,
     spec: Spec,
-    caller: Annotated[Caller, calling("runtimes:write")],
+    caller: Annotated[Caller, require_scope("runtimes:write")],
     runtimes: Registered,
     pinning: Pinning,
     secrets: Annotated[Secrets, service("secrets")],
@@ -111,14 +111,14 @@ async def register_runtime(
     async with begin(request, caller) as op:
         for secret_name, value in literals.items():
             await secrets.put(op.tx, secret_name, value)
-        row, new = await runtimes.register(op.tx, wire.get("name") or "default", data)
-        secret = await signing.ensure(op.tx, row["name"]) if signed else None
-        made = {} if secret is None else {"signing_secret": secret}
+        record, new = await runtimes.register(op.tx, wire.get("name") or "default", data)
+        secret = await signing.ensure(op.tx, record.name) if signed else None
+        extra = {} if secret is None else {"signing_secret": secret}
         return await op.respond(
-            to_wire(views.RegisteredRuntime, row, spec=row["wire"], **made),
+            to_wire(views.RegisteredRuntime, record, spec=record.wire, **extra),
             201 if new else 200,
-            f"/runtimes/{row['id']}",
-            row["id"],
+            f"/runtimes/{record.id}",
+            record.id,
             secret=secret is not None,
         )
 
@@ -129,7 +129,7 @@ async def register_runtime(
     response_model=views.Validation,
 )
 async def validate_runtime(
-    request: Request, spec: Spec, caller: Annotated[Caller, calling("runtimes:write")], pinning: Pinning
+    request: Request, spec: Spec, caller: Annotated[Caller, require_scope("runtimes:write")], pinning: Pinning
 ) -> Response:
     try:
         wire, _ = await _assembled(request, spec, caller.tenant)
@@ -142,19 +142,19 @@ async def validate_runtime(
 
 @router.get("/runtimes", summary="List registered versions, newest first", response_model=views.RuntimePage)
 async def list_runtimes(
-    op: Reading,
+    op: ReadOperation,
     page: Paging,
     name: Annotated[str | None, Query(max_length=200)] = None,
 ) -> Response:
-    rows = await store.page(op.tx, page.last("runtimes"), name, page.rows)
-    return await op.respond(page.body([to_wire(views.RuntimeSummary, row) for row in rows], "id"))
+    versions = await store.page(op.tx, before=page.last("runtimes"), name=name, limit=page.rows)
+    return await op.respond(page.body([to_wire(views.RuntimeSummary, version) for version in versions], "id"))
 
 
 @router.get(
     "/runtimes/{runtime_id}", summary="Read a version with its spec", response_model=views.RuntimeView
 )
-async def read_runtime(runtime_id: RuntimeId, op: Reading) -> Response:
-    return await op.respond(_with_spec(await _existing(op.tx, runtime_id)))
+async def read_runtime(runtime_id: RuntimeId, op: ReadOperation, runtimes: Registered) -> Response:
+    return await op.respond(_with_spec(await runtimes.read(op.tx, runtime_id)))
 
 
 @router.delete(
@@ -163,11 +163,9 @@ async def read_runtime(runtime_id: RuntimeId, op: Reading) -> Response:
     response_model=views.RuntimeView,
 )
 async def retire_runtime(
-    runtime_id: RuntimeId, op: Annotated[Operation, operation("runtimes:write")]
+    runtime_id: RuntimeId, op: Annotated[Operation, operation("runtimes:write")], runtimes: Registered
 ) -> Response:
-    await _existing(op.tx, runtime_id)
-    await store.retire(op.tx, runtime_id)
-    return await op.respond(_with_spec(await _existing(op.tx, runtime_id)))
+    return await op.respond(_with_spec(await runtimes.retire(op.tx, runtime_id)))
 
 
 @router.get(
@@ -178,12 +176,14 @@ async def retire_runtime(
 async def read_agent_prompt(
     runtime_id: RuntimeId,
     agent: AgentName,
-    caller: Annotated[Caller, calling("read")],
+    caller: Annotated[Caller, require_scope("read")],
     runtimes: Registered,
 ) -> Response:
     runtime = await runtimes.get(caller.tenant, runtime_id)
-    found = runtime.agent(agent)
-    return json_response({"agent": agent, "text": found.system_prompt, "cacheKey": runtime.prompt_key(agent)})
+    agent_spec = runtime.agent(agent)
+    return json_response(
+        {"agent": agent, "text": agent_spec.system_prompt, "cacheKey": runtime.prompt_key(agent)}
+    )
 
 
 @router.get(
@@ -195,11 +195,11 @@ async def list_agent_tools(
     request: Request,
     runtime_id: RuntimeId,
     agent: AgentName,
-    caller: Annotated[Caller, calling("read")],
+    caller: Annotated[Caller, require_scope("read")],
     runtimes: Registered,
 ) -> Response:
     runtime = await runtimes.get(caller.tenant, runtime_id)
-    found = runtime.agent(agent)
+    agent_spec = runtime.agent(agent)
     async with begin(request, caller) as op:
         floor = await load_floor(op.tx)
     tools: list[dict[str, Any]] = [
@@ -210,9 +210,9 @@ async def list_agent_tools(
             "transport": "builtin",
             "toolkit": t.toolkit,
         }
-        for t in builtin_tools(runtime.spec, found)
+        for t in builtin_tools(runtime.spec, agent_spec)
     ]
-    for name in found.tools:
+    for name in agent_spec.tools:
         tool = runtime.tools[name]
         tools.append(
             {
@@ -223,7 +223,7 @@ async def list_agent_tools(
             }
         )
     for entry in tools:
-        if has_variables(found):
+        if has_variables(agent_spec):
             entry["inputSchema"] = agent_schema(entry["name"], entry["inputSchema"])
         resolved = tool_rule(runtime.spec, agent, entry["name"], floor)
         entry["approval"] = resolved.rule.to_wire()
@@ -237,9 +237,12 @@ async def list_agent_tools(
     response_model=views.SigningSecret,
 )
 async def rotate_signing_secret(
-    runtime_id: RuntimeId, op: Annotated[Operation, operation("runtimes:write")], signing: Signing
+    runtime_id: RuntimeId,
+    op: Annotated[Operation, operation("runtimes:write")],
+    runtimes: Registered,
+    signing: Signing,
 ) -> Response:
-    name = (await _existing(op.tx, runtime_id))["name"]
+    name = (await runtimes.read(op.tx, runtime_id)).name
     return await op.respond(
         {"runtimeName": name, "signingSecret": await signing.rotate(op.tx, name)},
         object_id=runtime_id,
@@ -264,12 +267,5 @@ async def _assembled(
     return await offload(loads, wire), literals
 
 
-async def _existing(tx: Tx, runtime_id: str) -> Any:
-    row = await store.by_id(tx, runtime_id)
-    if row is None:
-        raise NotFound(f"There is no runtime {runtime_id!r}.")
-    return row
-
-
-def _with_spec(row: Any) -> dict[str, Any]:
-    return to_wire(views.RuntimeView, row, spec=row["wire"])
+def _with_spec(record: RuntimeRecord) -> dict[str, Any]:
+    return to_wire(views.RuntimeView, record, spec=record.wire)

@@ -16,7 +16,10 @@ def move_secrets(spec: dict[str, Any]) -> tuple[dict[str, Any], dict[str, str]]:
     literals: dict[str, str] = {}
     providers = spec.get("providers")
     if isinstance(providers, dict):
-        copies = {name: dict(held) if isinstance(held, dict) else held for name, held in providers.items()}
+        copies = {
+            name: dict(options) if isinstance(options, dict) else options
+            for name, options in providers.items()
+        }
         spec = {**spec, "providers": copies}
         for name, provider in copies.items():
             if not isinstance(provider, dict):

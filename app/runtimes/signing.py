@@ -39,17 +39,21 @@ class SigningSecrets:
     async def ensure(self, tx: Tx, runtime_name: str) -> str | None:
         """Create the secret of a line of versions. Return it to be shown, or None if there already is one."""
         secret = _new_secret()
-        made = await store.new_signing_secret(tx, runtime_name, self._seal(tx.tenant, runtime_name, secret))
-        return secret if made else None
+        sealed = self._seal(tx.tenant, runtime_name, secret)
+        return (
+            secret if await store.new_signing_secret(tx, runtime_name=runtime_name, sealed=sealed) else None
+        )
 
     async def rotate(self, tx: Tx, runtime_name: str) -> str:
         """Return a new secret. The old one also signs for a day, so that receivers can switch. Raise
         NotFound."""
         secret = _new_secret()
         sealed = self._seal(tx.tenant, runtime_name, secret)
-        if not await store.rotate_signing_secret(tx, runtime_name, sealed, OLD_SECRET_VALID_S):
+        if not await store.rotate_signing_secret(
+            tx, runtime_name=runtime_name, sealed=sealed, old_signs_for_s=OLD_SECRET_VALID_S
+        ):
             raise NotFound(
-                f"The runtime {runtime_name!r} has no signing secret: no part of it uses the transport http."
+                f"The runtime {runtime_name!r} has no signing secret, because no part of it uses the transport http."
             )
         return secret
 
@@ -59,14 +63,14 @@ class SigningSecrets:
         """Return the header `webhook-signature`: one signature, or two while an old secret still signs. Raise
         NotFound."""
         async with self._db.transaction(tenant) as tx:
-            row = await store.signing_secret(tx, runtime_name)
-        if row is None:
+            stored = await store.signing_secret(tx, runtime_name=runtime_name)
+        if stored is None:
             raise NotFound(f"The runtime {runtime_name!r} has no signing secret: register it again.")
         context = self._context(tenant, runtime_name)
-        opened = [self._sealer.open(s, context).decode() for s in (row["sealed"], row["previous"]) if s]
+        secrets = [self._sealer.open(s, context).decode() for s in (stored.sealed, stored.previous) if s]
 
         def sign() -> str:
-            return " ".join(Webhook(secret).sign(message_id, at, body.decode()) for secret in opened)
+            return " ".join(Webhook(secret).sign(message_id, at, body.decode()) for secret in secrets)
 
         return await offload(sign, size=len(body))
 

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from app.base.postgres.database import Tx
+from app.runtimes.models import RuntimeHead, RuntimeRecord, SealedSigningSecret
 
 COLUMNS = "id, name, version, digest, created_at, retired_at"
 BY_ID = f"SELECT {COLUMNS}, wire FROM runtimes WHERE tenant_id = $1 AND id = $2"
 LATEST = """
-SELECT id, retired_at FROM runtimes WHERE tenant_id = $1 AND name = $2 AND retired_at IS NULL ORDER BY version DESC LIMIT 1
+SELECT id FROM runtimes WHERE tenant_id = $1 AND name = $2 AND retired_at IS NULL ORDER BY version DESC LIMIT 1
 """
 OF_THREAD = "SELECT runtime_id FROM threads WHERE tenant_id = $1 AND id = $2"
 NAME_EXISTS = "SELECT EXISTS (SELECT FROM runtimes WHERE tenant_id = $1 AND name = $2)"
@@ -27,45 +26,6 @@ LIST = f"""
 SELECT {COLUMNS} FROM runtimes WHERE tenant_id = $1 AND ($2::text IS NULL OR id < $2) AND ($3::text IS NULL OR name = $3)
  ORDER BY id DESC LIMIT $4
 """
-
-
-async def by_id(tx: Tx, runtime_id: str) -> Any:
-    return await tx.row(BY_ID, tx.tenant, runtime_id)
-
-
-async def latest(tx: Tx, name: str) -> str | None:
-    row = await tx.row(LATEST, tx.tenant, name)
-    return None if row is None else str(row["id"])
-
-
-async def of_thread(tx: Tx, thread_id: str) -> str | None:
-    """Return the version that a thread began with, or None."""
-    found: str | None = await tx.value(OF_THREAD, tx.tenant, thread_id)
-    return found
-
-
-async def name_exists(tx: Tx, name: str) -> bool:
-    return bool(await tx.value(NAME_EXISTS, tx.tenant, name))
-
-
-async def register(tx: Tx, runtime_id: str, name: str, digest: bytes, wire: bytes) -> tuple[Any, bool]:
-    """Return the row of this content, and whether it is new. A retired version is reactivated."""
-    await tx.run(LOCK_LINE, tx.tenant, name)
-    same = await tx.value(SAME, tx.tenant, name, digest)
-    if same is not None:
-        await tx.run(REVIVE, tx.tenant, same)
-        return await by_id(tx, same), False
-    return await tx.row(INSERT, tx.tenant, runtime_id, name, digest, wire), True
-
-
-async def retire(tx: Tx, runtime_id: str) -> bool:
-    return await tx.run(RETIRE, tx.tenant, runtime_id) == "UPDATE 1"
-
-
-async def page(tx: Tx, before: str | None, name: str | None, limit: int) -> list[Any]:
-    return await tx.fetch(LIST, tx.tenant, before, name, limit)
-
-
 NEW_SIGNING_SECRET = """
 INSERT INTO signing_secrets (tenant_id, runtime_name, sealed) VALUES ($1, $2, $3) ON CONFLICT DO NOTHING
 """
@@ -80,13 +40,63 @@ SELECT sealed, CASE WHEN previous_until > now() THEN previous END AS previous FR
 """
 
 
-async def new_signing_secret(tx: Tx, runtime_name: str, sealed: bytes) -> bool:
+async def by_id(tx: Tx, *, runtime_id: str) -> RuntimeRecord | None:
+    row = await tx.row(BY_ID, tx.tenant, runtime_id)
+    return None if row is None else RuntimeRecord(**row)
+
+
+async def latest(tx: Tx, *, name: str) -> str | None:
+    """Return the id of the newest version of this name that is not retired, or None."""
+    runtime_id: str | None = await tx.value(LATEST, tx.tenant, name)
+    return runtime_id
+
+
+async def of_thread(tx: Tx, *, thread_id: str) -> str | None:
+    """Return the version that a thread began with, or None."""
+    runtime_id: str | None = await tx.value(OF_THREAD, tx.tenant, thread_id)
+    return runtime_id
+
+
+async def name_exists(tx: Tx, *, name: str) -> bool:
+    return bool(await tx.value(NAME_EXISTS, tx.tenant, name))
+
+
+async def same(tx: Tx, *, name: str, digest: bytes) -> str | None:
+    """Lock the versions of a name, and return the id of the version with this content, or None."""
+    await tx.run(LOCK_LINE, tx.tenant, name)
+    runtime_id: str | None = await tx.value(SAME, tx.tenant, name, digest)
+    return runtime_id
+
+
+async def insert(tx: Tx, *, runtime_id: str, name: str, digest: bytes, wire: bytes) -> RuntimeRecord:
+    """Insert the next version of a name, whose versions `same` has locked."""
+    return RuntimeRecord(**await tx.row(INSERT, tx.tenant, runtime_id, name, digest, wire))
+
+
+async def revive(tx: Tx, *, runtime_id: str) -> None:
+    """Undo the retirement of a version."""
+    await tx.run(REVIVE, tx.tenant, runtime_id)
+
+
+async def retire(tx: Tx, *, runtime_id: str) -> None:
+    await tx.run(RETIRE, tx.tenant, runtime_id)
+
+
+async def page(tx: Tx, *, before: str | None, name: str | None, limit: int) -> list[RuntimeHead]:
+    """Return versions, newest first."""
+    return [RuntimeHead(**row) for row in await tx.fetch(LIST, tx.tenant, before, name, limit)]
+
+
+async def new_signing_secret(tx: Tx, *, runtime_name: str, sealed: bytes) -> bool:
+    """Insert the secret of a name. Return False if it has one."""
     return await tx.run(NEW_SIGNING_SECRET, tx.tenant, runtime_name, sealed) == "INSERT 0 1"
 
 
-async def rotate_signing_secret(tx: Tx, runtime_name: str, sealed: bytes, old_signs_for_s: float) -> bool:
+async def rotate_signing_secret(tx: Tx, *, runtime_name: str, sealed: bytes, old_signs_for_s: float) -> bool:
+    """Replace the secret of a name. Return False if it has none."""
     return await tx.run(ROTATE_SIGNING_SECRET, tx.tenant, runtime_name, sealed, old_signs_for_s) == "UPDATE 1"
 
 
-async def signing_secret(tx: Tx, runtime_name: str) -> Any:
-    return await tx.row(SIGNING_SECRET, tx.tenant, runtime_name)
+async def signing_secret(tx: Tx, *, runtime_name: str) -> SealedSigningSecret | None:
+    row = await tx.row(SIGNING_SECRET, tx.tenant, runtime_name)
+    return None if row is None else SealedSigningSecret(**row)

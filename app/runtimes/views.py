@@ -5,13 +5,13 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Annotated, Literal
 
-from plangate.events import JsonObject
 from plangate.spec.approvals import Origin
 from plangate.spec.models import ApprovalRule, RuntimeSpec
 from pydantic import Field
 
 from app.base.errors import MAX_LISTED_ERRORS
 from app.base.responses import CursorPage, View
+from app.events import JsonObject
 
 
 class RuntimeSummary(View):
@@ -36,13 +36,13 @@ class RuntimeView(RuntimeSummary):
 
 
 class RegisteredRuntime(RuntimeView):
-    """`signing_secret` is there once: when it was made."""
+    """A registered version. `signing_secret` is present only in the response that created it."""
 
     signing_secret: str | None = None
 
 
 class SigningSecret(View):
-    """What receivers verify the calls of every version of `runtime_name` with. Shown once."""
+    """The secret with which receivers verify calls of every version of `runtime_name`. Shown once."""
 
     runtime_name: str
     signing_secret: str
@@ -86,7 +86,7 @@ class AgentTool(View):
     name: str
     """What the model calls it."""
     description: str
-    """What the model is told of it."""
+    """The description that the model reads."""
     input_schema: JsonObject
     """The JSON Schema of its arguments."""
     transport: Literal["builtin", "http", "client", "mcp", "python"]

@@ -135,28 +135,28 @@ class OpenTelemetry:
             links = [
                 Link(SpanContext(*span.link, is_remote=True, trace_flags=TraceFlags(TraceFlags.SAMPLED)))
             ]
-        made = self._tracer.start_span(
+        otel_span = self._tracer.start_span(
             span.name, context, SPAN_KINDS[span.kind], span.attributes, links, start_time=span.start_ns
         )
         if span.error is not None and span.attributes[names.WORK_STATUS] != "cancelled":
-            made.set_status(Status(StatusCode.ERROR, span.message))
-        made.end(span.end_ns)
+            otel_span.set_status(Status(StatusCode.ERROR, span.message))
+        otel_span.end(span.end_ns)
 
     def _measure(self, span: Span) -> None:
         """Record the metrics of a model call. Models that the price table does not know share one label:
         tenants choose them."""
-        found = span.attributes
-        if found.get(names.OPERATION) != names.CHAT:
+        attributes = span.attributes
+        if attributes.get(names.OPERATION) != names.CHAT:
             return
         labels = {
             names.OPERATION: names.CHAT,
-            names.PROVIDER: str(found[names.PROVIDER]),
+            names.PROVIDER: str(attributes[names.PROVIDER]),
             names.REQUEST_MODEL: span.model or names.OTHER,
         }
         failed = {} if span.error is None else {names.ERROR_TYPE: span.error}
         self._seconds.record((span.end_ns - span.start_ns) / 1e9, {**labels, **failed})
         for type_, name in (("input", names.INPUT_TOKENS), ("output", names.OUTPUT_TOKENS)):
-            count = found[name]
+            count = attributes[name]
             if isinstance(count, int) and count:
                 self._tokens.record(count, {**labels, names.TOKEN_TYPE: type_})
 

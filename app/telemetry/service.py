@@ -10,8 +10,8 @@ import asyncio
 import contextlib
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import replace
-from typing import Any, Final, NamedTuple, Protocol
+from dataclasses import dataclass, replace
+from typing import NamedTuple, Protocol
 
 import structlog
 
@@ -21,15 +21,23 @@ from app.base.postgres.database import Database
 from app.base.threads import run_in_thread
 from app.journal.ended_work import EndedWork
 from app.telemetry import store
-from app.telemetry.spans import Span, span_from_row
+from app.telemetry.spans import Count, EndedRecord, Span, span_from_record
 
 log = structlog.get_logger(__name__)
 
-MAX_QUEUED_RECORDS: Final = 10_000
-MAX_BATCH_RECORDS: Final = 200
-OUTAGE_PAUSE_S: Final = 1.0  # between attempts during an outage
-CLOSE_TIMEOUT_S: Final = 1.5
-TAKEOVER_WINDOW_S: Final = 60.0
+
+@dataclass(frozen=True, slots=True)
+class SpanLimits:
+    """Bounds on the reporter's queue and its waits."""
+
+    queued_records: int = 10_000
+    """More than these are dropped. So are more queries taken over."""
+    batch_records: int = 200
+    outage_pause_s: float = 1.0
+    """Time between attempts during an outage."""
+    close_timeout_s: float = 1.5
+    takeover_window_s: float = 60.0
+    """Records of a query taken over that ended within this time are exported again."""
 
 
 class Exporter(Protocol):
@@ -52,8 +60,15 @@ class SpanReporter:
     """The span exporter of a process, created only if an exporter is configured."""
 
     def __init__(
-        self, db: Database, build: Callable[[], Exporter], metrics: Metrics, *, content: bool
+        self,
+        db: Database,
+        build: Callable[[], Exporter],
+        metrics: Metrics,
+        *,
+        content: bool,
+        limits: SpanLimits | None = None,
     ) -> None:
+        self.limits = limits or SpanLimits()
         self._db = db
         self._build = build
         self._exporter: Exporter | None = None
@@ -78,13 +93,13 @@ class SpanReporter:
             self._task = asyncio.create_task(self._run(self._exporter), name="telemetry-spans")
 
     def enqueue(self, tenant: str, work: Sequence[EndedWork]) -> None:
-        """Queue records that have ended durably. More than `MAX_QUEUED_RECORDS` are dropped."""
+        """Queue records that have ended durably. More than `limits.queued_records` are dropped."""
         if self._exporter is None:
             return
         for one in work:
             if one.kind == "host":  # belongs to no query and so to no trace
                 continue
-            if len(self._queue) >= MAX_QUEUED_RECORDS:
+            if len(self._queue) >= self.limits.queued_records:
                 self._metrics.spans.labels("dropped").inc()
                 continue
             self._queue.append(QueuedRecord(tenant, one.id, is_repeat=False))
@@ -93,7 +108,7 @@ class SpanReporter:
     def enqueue_takeover(self, tenant: str, query_id: str) -> None:
         """Queue a query taken over from a crashed process: its latest records are exported again, with the
         same ids."""
-        if self._exporter is not None and len(self._takeovers) < MAX_QUEUED_RECORDS:
+        if self._exporter is not None and len(self._takeovers) < self.limits.queued_records:
             self._takeovers.append((tenant, query_id))
             self._wake()
 
@@ -106,7 +121,7 @@ class SpanReporter:
         if self._task is None or self._exporter is None:
             return
         with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(CLOSE_TIMEOUT_S):
+            async with asyncio.timeout(self.limits.close_timeout_s):
                 await self._is_idle.wait()
                 await run_in_thread(self._exporter.close)
         self._task.cancel()
@@ -121,7 +136,7 @@ class SpanReporter:
                 try:
                     await self._export_next(exporter)
                 except Unavailable:
-                    await asyncio.sleep(OUTAGE_PAUSE_S)
+                    await asyncio.sleep(self.limits.outage_pause_s)
                 except Exception:
                     log.exception("telemetry.failed")
             self._is_idle.set()
@@ -131,33 +146,44 @@ class SpanReporter:
             tenant, query_id = self._takeovers.popleft()
             try:
                 async with self._db.transaction(tenant) as tx:
-                    found = await store.recently_ended(tx, query_id, TAKEOVER_WINDOW_S)
+                    ids = await store.recently_ended(
+                        tx, query_id=query_id, within_s=self.limits.takeover_window_s
+                    )
             except Unavailable:
                 self._takeovers.appendleft((tenant, query_id))
                 raise
-            self._queue.extend(QueuedRecord(tenant, row["id"], is_repeat=True) for row in found)
+            self._queue.extend(QueuedRecord(tenant, id, is_repeat=True) for id in ids)
             return
         tenant, _, again = self._queue[0]
-        ids: list[str] = []
-        while self._queue and self._queue[0][::2] == (tenant, again) and len(ids) < MAX_BATCH_RECORDS:
-            ids.append(self._queue.popleft().id)
+        batch: list[str] = []
+        while (
+            self._queue and self._queue[0][::2] == (tenant, again) and len(batch) < self.limits.batch_records
+        ):
+            batch.append(self._queue.popleft().id)
         try:
             async with self._db.transaction(tenant) as tx:
-                rows = await store.ended_records(tx, ids, content=self._content)
+                records = await store.ended_records(tx, work_ids=batch, content=self._content)
         except Unavailable:
-            self._queue.extendleft(QueuedRecord(tenant, id, again) for id in reversed(ids))
+            self._queue.extendleft(QueuedRecord(tenant, id, again) for id in reversed(batch))
             raise
         except Exception:
-            self._metrics.spans.labels("failed").inc(len(ids))
+            self._metrics.spans.labels("failed").inc(len(batch))
             raise
-        for row in rows:
-            self._export_row(exporter, tenant, row, again)
+        for record in records:
+            self._export_record(exporter, tenant, record, again)
 
-    def _export_row(self, exporter: Exporter, tenant: str, row: Any, is_repeat: bool) -> None:
+    def _export_record(self, exporter: Exporter, tenant: str, record: EndedRecord, is_repeat: bool) -> None:
         try:
-            exporter.export(replace(span_from_row(tenant, row, content=self._content), is_repeat=is_repeat))
+            exporter.export(
+                replace(span_from_record(tenant, record, content=self._content), is_repeat=is_repeat)
+            )
         except Exception:
             self._metrics.spans.labels("failed").inc()
             log.exception("telemetry.span_failed")
         else:
             self._metrics.spans.labels("made").inc()
+
+
+async def count_waiting_work(db: Database) -> list[Count]:
+    """Return what waits, of all tenants together."""
+    return await store.counts(db)

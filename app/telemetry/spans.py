@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final, Literal
@@ -32,6 +31,45 @@ Value = str | int | float | bool | tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
+class EndedRecord:
+    """A work record that has ended, with what its span needs of its query and runtime.
+
+    `error` is a JSON object. `input`, `output` and `prompt` are None unless the operator wants content on spans.
+    """
+
+    id: str
+    parent_id: str | None
+    kind: str
+    name: str
+    agent: str
+    status: str
+    query_id: str
+    thread_id: str
+    tool_invocation_id: str | None
+    provider: str | None
+    model: str | None
+    prompt_cache_key: str | None
+    input_tokens: int
+    output_tokens: int
+    cache_read_tokens: int
+    cache_write_tokens: int
+    reasoning_tokens: int
+    cost_usd: float | None
+    price_date: str | None
+    attempts: int
+    error: bytes | None
+    started_at: datetime
+    ended_at: datetime
+    runtime_id: str
+    runtime_name: str
+    traceparent: str | None
+    stop_reason: str | None
+    input: bytes | None
+    output: bytes | None
+    prompt: str | None
+
+
+@dataclass(frozen=True, slots=True)
 class Span:
     """A span as it is exported. Times are nanoseconds of Unix time; `error` is its `error.type`."""
 
@@ -50,104 +88,117 @@ class Span:
     is_repeat: bool = False  # another process ended it and may have exported it: spans with one id merge, measurements do not
 
 
-def span_from_row(tenant: str, row: Mapping[str, Any], *, content: bool) -> Span:
-    """Return the span of a record as `store.ended_records` reads it.
+@dataclass(frozen=True, slots=True)
+class Count:
+    """A number for operators, by its name and the value of its label."""
+
+    name: str
+    label: str
+    value: float
+
+
+def span_from_record(tenant: str, record: EndedRecord, *, content: bool) -> Span:
+    """Return the span of a work record that has ended.
 
     Without `content`, it contains nothing that a person, a model or a tool wrote, except names of agents,
     tools, models and runtimes, as in the spec.
     """
-    kind = row["kind"]
-    error = _error_type(row)
+    kind = record.kind
+    error = _error_type(record)
     attributes: dict[str, Value | None] = {
-        names.WORK_ID: row["id"],
+        names.WORK_ID: record.id,
         names.WORK_KIND: kind,
-        names.WORK_STATUS: row["status"],
-        names.QUERY_ID: row["query_id"],
+        names.WORK_STATUS: record.status,
+        names.QUERY_ID: record.query_id,
         names.TENANT: tenant,
-        names.CONVERSATION: row["thread_id"],
-        names.AGENT: row["agent"] or None,
-        **_ATTRIBUTES_BY_KIND.get(kind, _other_attributes)(row),
+        names.CONVERSATION: record.thread_id,
+        names.AGENT: record.agent or None,
+        **_ATTRIBUTES_BY_KIND.get(kind, _other_attributes)(record),
     }
-    if row["attempts"] != 1:
-        attributes[names.ATTEMPTS] = row["attempts"]
+    if record.attempts != 1:
+        attributes[names.ATTEMPTS] = record.attempts
     if error is not None:
         attributes[names.ERROR_TYPE] = error
     if content:
-        attributes.update(_content(row))
-    start = _ns(row["started_at"])
+        attributes.update(_content(record))
+    start = _ns(record.started_at)
     return Span(
-        trace_id(row["query_id"]),
-        span_id(row["id"]),
-        None if row["parent_id"] is None else span_id(row["parent_id"]),
-        _name(row),
+        trace_id(record.query_id),
+        span_id(record.id),
+        None if record.parent_id is None else span_id(record.parent_id),
+        _name(record),
         "client" if kind == "model_call" else "internal",
         start,
-        max(start, _ns(row["ended_at"])),
+        max(start, _ns(record.ended_at)),
         {k: v for k, v in attributes.items() if v is not None},
         error,
-        truncate(_error_message(row)) if content and error is not None else None,
-        parse_traceparent(row["traceparent"] or "") if kind == "query" else None,
-        known_as(row["provider"], row["model"]) if row["price_date"] and row["provider"] else None,
+        truncate(_error_message(record)) if content and error is not None else None,
+        parse_traceparent(record.traceparent or "") if kind == "query" else None,
+        known_as(record.provider, record.model)
+        if record.price_date and record.provider and record.model
+        else None,
     )
 
 
-def _name(row: Mapping[str, Any]) -> str:
+def _name(record: EndedRecord) -> str:
     what = {
-        "query": (names.INVOKE_WORKFLOW, row["runtime_name"]),
-        "agent": (names.INVOKE_AGENT, row["agent"]),
-        "model_call": (names.CHAT, row["model"] or row["name"]),
-        "tool_call": (names.EXECUTE_TOOL, _tool(row)),
-    }.get(row["kind"], (row["kind"], row["name"]))
+        "query": (names.INVOKE_WORKFLOW, record.runtime_name),
+        "agent": (names.INVOKE_AGENT, record.agent),
+        "model_call": (names.CHAT, record.model or record.name),
+        "tool_call": (names.EXECUTE_TOOL, _tool(record)),
+    }.get(record.kind, (record.kind, record.name))
     return " ".join(what)[:MAX_NAME_CHARS]
 
 
-def _query_attributes(row: Mapping[str, Any]) -> dict[str, Value | None]:
+def _query_attributes(record: EndedRecord) -> dict[str, Value | None]:
     return {
         names.OPERATION: names.INVOKE_WORKFLOW,
-        names.WORKFLOW: row["runtime_name"],
-        names.RUNTIME_ID: row["runtime_id"],
+        names.WORKFLOW: record.runtime_name,
+        names.RUNTIME_ID: record.runtime_id,
     }
 
 
-def _agent_attributes(_row: Mapping[str, Any]) -> dict[str, Value | None]:
+def _agent_attributes(_record: EndedRecord) -> dict[str, Value | None]:
     return {names.OPERATION: names.INVOKE_AGENT}
 
 
-def _model_call_attributes(row: Mapping[str, Any]) -> dict[str, Value | None]:
-    cached, written = row["cache_read_tokens"], row["cache_write_tokens"]
-    reason = row["stop_reason"]
+def _model_call_attributes(record: EndedRecord) -> dict[str, Value | None]:
+    cache_reads, cache_writes = record.cache_read_tokens, record.cache_write_tokens
+    reason = record.stop_reason
     return {
         names.OPERATION: names.CHAT,
-        names.PROVIDER: provider_name(row["provider"]),
-        names.REQUEST_MODEL: row["model"] or row["name"],
+        names.PROVIDER: provider_name(record.provider),
+        names.REQUEST_MODEL: record.model or record.name,
         names.REQUEST_STREAM: True,
         names.FINISH_REASONS: None if reason is None else (FINISH_REASONS.get(reason, reason),),
-        names.INPUT_TOKENS: row["input_tokens"] + cached + written,  # the conventions include cached ones
-        names.OUTPUT_TOKENS: row["output_tokens"],
-        names.CACHE_READ_TOKENS: cached or None,
-        names.CACHE_WRITE_TOKENS: written or None,
-        names.REASONING_TOKENS: row["reasoning_tokens"] or None,
-        names.COST_USD: row["cost_usd"],
-        names.PRICE_DATE: row["price_date"],
-        names.CACHE_KEY: row["prompt_cache_key"],
+        names.INPUT_TOKENS: record.input_tokens
+        + cache_reads
+        + cache_writes,  # the conventions include cached ones
+        names.OUTPUT_TOKENS: record.output_tokens,
+        names.CACHE_READ_TOKENS: cache_reads or None,
+        names.CACHE_WRITE_TOKENS: cache_writes or None,
+        names.REASONING_TOKENS: record.reasoning_tokens or None,
+        names.COST_USD: record.cost_usd,
+        names.PRICE_DATE: record.price_date,
+        names.CACHE_KEY: record.prompt_cache_key,
     }
 
 
-def _tool_call_attributes(row: Mapping[str, Any]) -> dict[str, Value | None]:
+def _tool_call_attributes(record: EndedRecord) -> dict[str, Value | None]:
     return {
         names.OPERATION: names.EXECUTE_TOOL,
-        names.TOOL: _tool(row),
-        names.TOOL_CALL: (row["tool_invocation_id"] or "")[:MAX_NAME_CHARS] or None,
+        names.TOOL: _tool(record),
+        names.TOOL_CALL: (record.tool_invocation_id or "")[:MAX_NAME_CHARS] or None,
         names.TOOL_TYPE: "function",
     }
 
 
-def _tool(row: Mapping[str, Any]) -> str:
+def _tool(record: EndedRecord) -> str:
     """Return the name of the tool. A name that does not exist is text of the model and is replaced."""
-    return names.OTHER if _error_type(row) == "unknown_tool" else str(row["name"])[:MAX_NAME_CHARS]
+    return names.OTHER if _error_type(record) == "unknown_tool" else str(record.name)[:MAX_NAME_CHARS]
 
 
-def _other_attributes(_row: Mapping[str, Any]) -> dict[str, Value | None]:
+def _other_attributes(_record: EndedRecord) -> dict[str, Value | None]:
     return {}
 
 
@@ -168,26 +219,26 @@ def provider_name(kind: str | None) -> str:
 # -- errors ----------------------------------------------------------------------------------------------------
 
 
-def _error_type(row: Mapping[str, Any]) -> str | None:
+def _error_type(record: EndedRecord) -> str | None:
     """Return the `error.type` of a record that did not succeed: a code of this service, never someone's
     text."""
-    if row["status"] == "succeeded":
+    if record.status == "succeeded":
         return None
-    if row["status"] == "unknown":
+    if record.status == "unknown":
         return "outcome_unknown"
-    found = _error_body(row).get("code")
-    if isinstance(found, str) and ERROR_CODE.fullmatch(found):
-        return found
-    return "cancelled" if row["status"] == "cancelled" else names.OTHER
+    code = _error_body(record).get("code")
+    if isinstance(code, str) and ERROR_CODE.fullmatch(code):
+        return code
+    return "cancelled" if record.status == "cancelled" else names.OTHER
 
 
-def _error_message(row: Mapping[str, Any]) -> str:
-    return str(_error_body(row).get("message", ""))
+def _error_message(record: EndedRecord) -> str:
+    return str(_error_body(record).get("message", ""))
 
 
-def _error_body(row: Mapping[str, Any]) -> dict[str, Any]:
+def _error_body(record: EndedRecord) -> dict[str, Any]:
     try:
-        body = orjson.loads(row["error"] or b"{}")
+        body = orjson.loads(record.error or b"{}")
     except orjson.JSONDecodeError:
         return {}
     return body if isinstance(body, dict) else {}
@@ -196,30 +247,28 @@ def _error_body(row: Mapping[str, Any]) -> dict[str, Any]:
 # -- content -----------------------------------------------------------------------------------------------------
 
 
-def _content(row: Mapping[str, Any]) -> dict[str, Value | None]:
+def _content(record: EndedRecord) -> dict[str, Value | None]:
     """Return input and output of the work.
 
     A model call has its output only: its input is the agent's prompt and earlier turns and results, each on a
     span of its own.
     """
-    given, got = _text(row["input"]), _text(row["output"])
-    match row["kind"]:
+    input, output = _text(record.input), _text(record.output)
+    match record.kind:
         case "query":
             return {
-                names.INPUT_MESSAGES: _messages("user", [_part(row["prompt"] or "")])
-                if row["prompt"]
-                else None,
+                names.INPUT_MESSAGES: _messages("user", [_part(record.prompt)]) if record.prompt else None,
                 names.OUTPUT_MESSAGES: None
-                if got is None
-                else _messages("assistant", [_part(_unquote(got))]),
+                if output is None
+                else _messages("assistant", [_part(_unquote(output))]),
             }
         case "agent":
             return {
-                names.INPUT_MESSAGES: None if given is None else _messages("user", [_part(given)]),
-                names.OUTPUT_MESSAGES: None if got is None else _messages("assistant", [_part(got)]),
+                names.INPUT_MESSAGES: None if input is None else _messages("user", [_part(input)]),
+                names.OUTPUT_MESSAGES: None if output is None else _messages("assistant", [_part(output)]),
             }
-        case "model_call" if row["output"] is not None:
-            blocks, reason = load_turn(row["output"])
+        case "model_call" if record.output is not None:
+            blocks, reason = load_turn(record.output)
             return {
                 names.OUTPUT_MESSAGES: _messages(
                     "assistant", [_block(b) for b in blocks], FINISH_REASONS.get(reason, reason)
@@ -227,8 +276,8 @@ def _content(row: Mapping[str, Any]) -> dict[str, Value | None]:
             }
         case "tool_call" | "action":
             return {
-                names.TOOL_ARGUMENTS: None if given is None else truncate(given),
-                names.TOOL_RESULT: None if got is None else truncate(got),
+                names.TOOL_ARGUMENTS: None if input is None else truncate(input),
+                names.TOOL_RESULT: None if output is None else truncate(output),
             }
     return {}
 

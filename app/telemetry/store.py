@@ -1,15 +1,15 @@
-"""The SQL of telemetry: ended records, and counts of what waits in the whole installation."""
+"""The SQL of telemetry: ended records, and counts of waiting work in the whole installation."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 from app.base.postgres.database import Database, Tx
+from app.telemetry.spans import Count, EndedRecord
 
-# One that a person reopened meanwhile (an action to be tried again) is told of when it is over again. Texts are read
-# only where the operator wants them on spans ($3); of a model's answer otherwise only why it stopped, which it ends with:
-# as JSON Postgres reads none in which a model said NUL.
+# A record that a person reopened meanwhile (an action to be tried again) is exported when it ends again. Texts are read
+# only if the operator wants them on spans ($3). The stop reason of a model call is cut from the end of its output,
+# because Postgres cannot parse JSON that contains NUL.
 ENDED = """
 SELECT w.id, w.parent_id, w.kind, w.name, w.agent, w.status, w.query_id, w.thread_id, w.tool_invocation_id, w.provider,
        w.model, w.prompt_cache_key, w.input_tokens, w.output_tokens, w.cache_read_tokens, w.cache_write_tokens,
@@ -25,22 +25,24 @@ SELECT w.id, w.parent_id, w.kind, w.name, w.agent, w.status, w.query_id, w.threa
   JOIN runtimes r ON r.tenant_id = $1 AND r.id = q.runtime_id
  WHERE w.tenant_id = $1 AND w.id = ANY ($2) AND w.ended_at IS NOT NULL ORDER BY w.ended_at, w.id
 """
-# What the process before this one may have ended and told nobody of.
-ENDED_LATELY = """
-SELECT id, kind, status FROM work_records
+# Records that a crashed process may have ended without exporting them.
+RECENTLY_ENDED = """
+SELECT id FROM work_records
  WHERE tenant_id = $1 AND query_id = $2 AND ended_at > now() - make_interval(secs => $3::float8) ORDER BY id
 """
 COUNTS = "SELECT name, label, value FROM operator_counts()"
 
 
-async def ended_records(tx: Tx, work_ids: Sequence[str], *, content: bool) -> list[Any]:
-    return await tx.fetch(ENDED, tx.tenant, list(work_ids), content)
+async def ended_records(tx: Tx, *, work_ids: Sequence[str], content: bool) -> list[EndedRecord]:
+    """Return those of the records that have ended, oldest first; with `content`, also their texts."""
+    return [EndedRecord(**row) for row in await tx.fetch(ENDED, tx.tenant, list(work_ids), content)]
 
 
-async def recently_ended(tx: Tx, query_id: str, within_s: float) -> list[Any]:
-    return await tx.fetch(ENDED_LATELY, tx.tenant, query_id, within_s)
+async def recently_ended(tx: Tx, *, query_id: str, within_s: float) -> list[str]:
+    """Return the ids of the query's records that ended in the last seconds."""
+    return [row["id"] for row in await tx.fetch(RECENTLY_ENDED, tx.tenant, query_id, within_s)]
 
 
-async def counts(db: Database) -> list[tuple[str, str, float]]:
-    """Return what waits, of all tenants together, as (name, label, value)."""
-    return [(r["name"], r["label"], r["value"]) for r in await db.call(COUNTS)]
+async def counts(db: Database) -> list[Count]:
+    """Return the counts of all tenants together."""
+    return [Count(**row) for row in await db.call(COUNTS)]

@@ -32,7 +32,7 @@ class CrossSiteRequest(Forbidden):
     title: ClassVar[str] = "The request may come from another site"
 
 
-def refuse_other_sites(request: Request) -> None:
+def reject_other_sites(request: Request) -> None:
     """Raise CrossSiteRequest if the browser says that a page of another origin sent the request."""
     site = request.headers.get("sec-fetch-site", "none")
     if site not in OWN_SITE:
@@ -47,7 +47,7 @@ def session_credential(request: Request, public_url: PublicUrl | None) -> Creden
     text = request.cookies.get(cookie_name(request, public_url))
     if not text:
         return None
-    refuse_other_sites(request)
+    reject_other_sites(request)
     if request.method not in SAFE_METHODS and request.headers.get(REQUEST_HEADER) != "1":
         raise CrossSiteRequest("With a session, a write needs the header `Plangate-Request: 1`.")
     if not has_key_shape(text, SESSION_PREFIX):

@@ -20,8 +20,8 @@ def validate_floor(raw: Any) -> dict[str, Any]:
     try:
         floor = ApprovalPolicies.model_validate(raw)
     except ValidationError as error:
-        said = "; ".join(f"{'.'.join(map(str, e['loc'])) or 'it'}: {e['msg']}" for e in error.errors())
-        raise Invalid(f'The approval floor is not {{"plans"?: rule, "tools"?: rule}}: {said}.') from error
+        problems = "; ".join(f"{'.'.join(map(str, e['loc'])) or 'it'}: {e['msg']}" for e in error.errors())
+        raise Invalid(f'The approval floor is not {{"plans"?: rule, "tools"?: rule}}: {problems}.') from error
     if floor.tools is not None and floor.tools.kind == "dynamic":
         raise Invalid(
             "The approval floor cannot be dynamic: its predicate would be the tenant's own. Use 'always' or 'never'."

@@ -1,24 +1,25 @@
-"""What every route has in common: the JSON gate, the caller, the transaction, pages.
+"""The common parts of all routes: the JSON gate, the caller, the transaction, pages.
 
-A route parses, calls one service, responds. Its `Operation` has the transaction.
+A route parses, calls a service (or, for a plain read, the store of its feature) and responds. Its `Operation` has the
+transaction.
 """
 
 from __future__ import annotations
 
+import hashlib
+import re
 from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
-from typing import Annotated, Any, Self
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Annotated, Any
 from urllib.parse import unquote, unquote_to_bytes
 
 from fastapi import Depends, Query, Request, Response, Security
 from fastapi.dependencies.utils import get_flat_params
 from fastapi.routing import APIRoute
 from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer, SecurityScopes
-from plangate.field_docs import describe_fields
-from plangate.spec.base import allow_nulls, is_unknown_field, unknown_field, without_nulls
-from plangate.spec.bounds import error_details, without_excess_keys
-from pydantic import BaseModel, ConfigDict, ModelWrapValidatorHandler, ValidationError, model_validator
+from pydantic import AfterValidator, BeforeValidator
 from pydantic.alias_generators import to_camel
 from starlette.requests import ClientDisconnect
 
@@ -26,6 +27,7 @@ from app.base.cursors import CursorSigner
 from app.base.errors import (
     Conflict,
     FieldError,
+    Forbidden,
     Invalid,
     NotFound,
     TooLarge,
@@ -33,58 +35,17 @@ from app.base.errors import (
 )
 from app.base.json import strict_json
 from app.base.json.offload import offload
-from app.base.json.parsing import Parser
-from app.base.postgres.database import Database, Tx
-from app.base.public_url import PublicUrl
+from app.base.postgres.database import Tx
 from app.base.traces import parse_traceparent
 from app.tenancy import idempotency
+from app.tenancy.api_context import ApiContext
 from app.tenancy.cookies import session_credential
-from app.tenancy.models import Caller, Credential
-from app.tenancy.service import Tenancy, parse_authorization
+from app.tenancy.models import Caller, Credential, IdempotencyKey, StoredResponse
+from app.tenancy.service import parse_authorization
 
 MAX_BODY_BYTES = 1024 * 1024
 MAX_PAGE = 500
 MAX_NAME_CHARS = 100
-
-
-def _body_schema(schema: dict[str, Any], model: type[BaseModel]) -> None:
-    describe_fields(schema, model)
-    allow_nulls(schema)
-
-
-class Body(BaseModel):
-    """A request body: camelCase on the wire, unknown fields refused, nothing coerced, null is unset. Of many unknown fields the
-    first ones are reported."""
-
-    model_config = ConfigDict(
-        alias_generator=to_camel,
-        validate_by_name=False,
-        validate_by_alias=True,
-        extra="forbid",
-        strict=True,
-        frozen=True,
-        json_schema_extra=_body_schema,
-    )
-
-    @model_validator(mode="wrap")
-    @classmethod
-    def _explain_unknown_fields(cls, data: Any, handler: ModelWrapValidatorHandler[Self]) -> Self:
-        """Bound the unknown fields, and name what each may mean."""
-        try:
-            return handler(without_nulls(cls, without_excess_keys(cls, data)))
-        except ValidationError as error:
-            details: list[Any] = list(error.errors(include_url=False))
-            if not any(is_unknown_field(detail) for detail in details):
-                raise
-            lines = [error_details(d["type"], cls._message(d), d["loc"]) for d in details]
-        raise ValidationError.from_exception_data(cls.__name__, lines, hide_input=True)
-
-    @classmethod
-    def _message(cls, detail: Any) -> str:
-        if not is_unknown_field(detail):
-            return str(detail["msg"])
-        known = [field.alias or name for name, field in cls.model_fields.items()]
-        return unknown_field(str(detail["loc"][0]), known)
 
 
 def operation_id(route: APIRoute) -> str:
@@ -110,12 +71,12 @@ class GatedRoute(NamedRoute):
         limit = self.max_body_bytes
 
         async def gated(request: Request) -> Response:
-            _refuse_nul(request)
+            _validate_address(request)
             if request.method in ("POST", "PUT", "PATCH"):
                 await self.admit(request)
                 if (key := request.headers.get("idempotency-key")) is not None:
                     idempotency.validate_key(key)
-                async with self.opened(request, await _body(request, limit)):
+                async with self.parse_body(request, await _body(request, limit)):
                     return await handle(request)
             return await handle(request)
 
@@ -123,43 +84,52 @@ class GatedRoute(NamedRoute):
 
     async def admit(self, request: Request) -> None:
         """Reject a client without a valid key or session before its body is read, let alone parsed."""
-        await door_of(request).tenancy.find_caller(credential_of(request), host_of(request))
+        await api_context(request).tenancy.find_caller(credential_of(request), host_of(request))
 
     @asynccontextmanager
-    async def opened(self, request: Request, body: bytearray) -> AsyncIterator[None]:
-        """Lets the body through the gate, and holds what comes of it while the request is handled."""
+    async def parse_body(self, request: Request, body: bytearray) -> AsyncIterator[None]:
+        """Parse the body at the gate and hold the result while the request is handled."""
         request._body = bytes(body)
         if body:
-            request._json = await door_of(request).parser.parse(request._body)
+            request._json = await api_context(request).parser.parse(request._body)
         yield
 
 
-def _refuse_nul(request: Request) -> None:
-    """Postgres holds no NUL: nothing is named by one, and nothing can be looked for with one."""
+def _validate_address(request: Request) -> None:
+    """Raise NotFound for a path with NUL, which Postgres cannot store, or with a line break; Invalid for a query string
+    with NUL or that is not UTF-8."""
     if "\0" in path_of(request):
-        raise NotFound("The path contains NUL (%00), and nothing is named so.")
-    refuse_odd_query(request)
+        raise NotFound("The path contains a NUL byte (%00), which no name can contain.")
+    reject_line_break(request)
+    validate_query_string(request)
 
 
-def refuse_odd_query(request: Request) -> None:
+def reject_line_break(request: Request) -> None:
+    """Raise NotFound for a path with a line break. The pattern of a route ends before one at the end of the path, so
+    that `a%0A` would name `a`."""
+    if "\n" in path_of(request):
+        raise NotFound("The path contains a line break (%0A), which no name can contain.")
+
+
+def validate_query_string(request: Request) -> None:
     """Raise Invalid if the query string is not valid UTF-8 or has a NUL: invalid bytes would be replaced,
     and NUL cannot be stored."""
-    flaws = [
+    errors = [
         FieldError(
             f"query:{unquote(part.partition(b'=')[0])[:MAX_NAME_CHARS]}", "is not UTF-8: é is %C3%A9, not %E9"
         )
         for part in request.scope["query_string"].split(b"&")
         if not _is_utf8(part)
     ]
-    if flaws:
-        raise Invalid("A parameter is not UTF-8, and can be neither stored nor found.", flaws)
-    flaws = [
+    if errors:
+        raise Invalid("A parameter is not UTF-8, and can be neither stored nor found.", errors)
+    errors = [
         FieldError(f"query:{name}", "contains NUL")
         for name, value in request.query_params.multi_items()
         if "\0" in value
     ]
-    if flaws:
-        raise Invalid("A parameter contains NUL (%00), which cannot be stored or found.", flaws)
+    if errors:
+        raise Invalid("A parameter contains NUL (%00), which cannot be stored or found.", errors)
 
 
 async def _body(request: Request, limit: int) -> bytearray:
@@ -167,14 +137,18 @@ async def _body(request: Request, limit: int) -> bytearray:
     body = bytearray()
     declared = request.headers.get("content-length", "")
     if declared.isdigit() and int(declared) > limit:
-        raise TooLarge(f"The body may have {limit} bytes; this one says it has {declared}.")
+        raise TooLarge(
+            f"The request body has {declared} bytes, more than the maximum of {limit}. Send a smaller body."
+        )
     try:
         async for chunk in request.stream():
             body += chunk
             if len(body) > limit:
-                raise TooLarge(f"The body may have {limit} bytes.")
-    except ClientDisconnect as gone:
-        raise TooLarge("The body was not sent to its end.") from gone
+                raise TooLarge(
+                    f"The request body is larger than the maximum of {limit} bytes. Send a smaller body."
+                )
+    except ClientDisconnect as error:
+        raise TooLarge("The body was not sent to its end.") from error
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if body and kind != "application/json":
         raise UnsupportedMediaType("Send the body as `Content-Type: application/json`.")
@@ -187,17 +161,6 @@ def _is_utf8(part: bytes) -> bool:
     except UnicodeDecodeError:
         return False
     return True
-
-
-@dataclass(frozen=True, slots=True)
-class Door:
-    """What the routes stand on; one per application, at `app.state.door`."""
-
-    db: Database
-    tenancy: Tenancy
-    signer: CursorSigner
-    parser: Parser = field(default_factory=Parser)
-    public_url: PublicUrl | None = None
 
 
 def path_of(request: Request) -> str:
@@ -213,20 +176,20 @@ def host_of(request: Request) -> str:
 
 def traceparent_of(request: Request) -> str | None:
     """Return the caller's span (W3C Trace Context), or None if there is none that can be parsed."""
-    given = request.headers.get("traceparent", "")
-    return given if parse_traceparent(given) else None
+    header = request.headers.get("traceparent", "")
+    return header if parse_traceparent(header) else None
 
 
-def door_of(request: Request) -> Door:
-    door: Door = request.app.state.door
-    return door
+def api_context(request: Request) -> ApiContext:
+    context: ApiContext = request.app.state.context
+    return context
 
 
 def credential_of(request: Request) -> Credential:
     """Return the key of the request, or else its session. Raise Unauthenticated, or CrossSiteRequest for a session."""
     authorization = request.headers.get("authorization")
     if authorization is None:
-        credential = session_credential(request, door_of(request).public_url)
+        credential = session_credential(request, api_context(request).public_url)
         if credential is not None:
             return credential
     return parse_authorization(authorization)
@@ -234,7 +197,7 @@ def credential_of(request: Request) -> Credential:
 
 def address_of(request: Request) -> str:
     """Return the address of the service as the client sees it, without a slash at its end."""
-    public_url = door_of(request).public_url
+    public_url = api_context(request).public_url
     if public_url is not None:
         return str(public_url)
     return f"{request.url.scheme}://{request.headers.get('host', '')}"
@@ -251,7 +214,7 @@ async def _caller(
     spec_tenant = None
     if request.method == "POST" and path_of(request) == "/runtimes":
         spec_tenant = _resource_id(getattr(request, "_json", None))
-    caller = await door_of(request).tenancy.authenticate(
+    caller = await api_context(request).tenancy.authenticate(
         credential_of(request),
         request.headers.get("plangate-tenant"),
         request.headers.get("plangate-principal"),
@@ -260,25 +223,25 @@ async def _caller(
     )
     for scope in scopes.scopes:
         caller.require_scope(scope)
-    refuse_unknown(request)
+    reject_unknown_parameters(request)
     return caller
 
 
-def refuse_unknown(request: Request) -> None:
+def reject_unknown_parameters(request: Request) -> None:
     """Raise Invalid for unknown parameters and fields: a misspelled filter would list too much, and a
     misspelled field would be lost."""
     if not request.query_params:
         return
-    taken = {known.alias for known in get_flat_params(request.scope["route"].dependant)}
-    names = sorted(taken - request.path_params.keys())
+    aliases = {known.alias for known in get_flat_params(request.scope["route"].dependant)}
+    names = sorted(aliases - request.path_params.keys())
     expected = f"expected one of: {', '.join(names)}" if names else "this operation has none"
-    flaws = [
+    errors = [
         FieldError(f"query:{name[:MAX_NAME_CHARS]}", f"unknown parameter; {expected}")
         for name in request.query_params
         if name not in names
     ]
-    if flaws:
-        raise Invalid("The request has unknown parameters; see errors.", flaws)
+    if errors:
+        raise Invalid("The request has unknown parameters; see errors.", errors)
 
 
 def _resource_id(body: Any) -> str | None:
@@ -287,7 +250,7 @@ def _resource_id(body: Any) -> str | None:
     return id if isinstance(id, str) else None
 
 
-def calling(*scopes: str) -> Any:
+def require_scope(*scopes: str) -> Any:
     """Return the dependency that gives the caller of a route that needs `scopes` and begins its transaction
     itself. Without scopes any key will do. The OpenAPI document shows the scope."""
     return Security(_caller, scopes=list(scopes))
@@ -299,10 +262,10 @@ def json_response(body: Any, status: int = 200, location: str | None = None) -> 
     return Response(data, status, headers, media_type="application/json")
 
 
-class Repeated(Exception):
+class RepeatedRequest(Exception):
     """The request repeats an Idempotency-Key: the stored response is its response."""
 
-    def __init__(self, stored: idempotency.Stored) -> None:
+    def __init__(self, stored: StoredResponse) -> None:
         self.object_id = stored.object_id
         self.response = json_response(stored.body, stored.status, stored.location)
 
@@ -315,7 +278,7 @@ class Operation:
     request: Request
     caller: Caller
     tx: Tx
-    key: idempotency.Key | None
+    key: IdempotencyKey | None
 
     async def respond(
         self,
@@ -330,7 +293,7 @@ class Operation:
         made. Of a `secret` body only that is stored."""
         data = body if isinstance(body, bytes) else await offload(strict_json.dumps, body)
         if self.key is not None:
-            stored = idempotency.Stored(status, location, object_id, None if secret else data)
+            stored = StoredResponse(self.key.body_hash, status, location, object_id, None if secret else data)
             await idempotency.finish(self.tx, self.key, stored)
         return json_response(data, status, location)
 
@@ -341,49 +304,72 @@ async def begin(request: Request, caller: Caller, identity: bytes | None = None)
     `operation`.
 
     Of the methods, POST has Idempotency-Keys. `identity` is what identifies the request, if that is more than
-    its body. Raise Repeated for a repeated key.
+    its body. Raise RepeatedRequest for a repeated key.
     """
     key = await _key(request, caller, identity)
-    async with door_of(request).db.transaction(caller.tenant) as tx:
-        stored = None if key is None else await idempotency.begin(tx, key)
-        if stored is not None and stored.body is None:
+    async with api_context(request).db.transaction(caller.tenant) as tx:
+        response = None if key is None else await idempotency.begin(tx, key)
+        if response is not None and response.body is None:
             raise Conflict(
                 "This Idempotency-Key already made an object whose answer carried a secret and was not kept.",
-                extra={"id": stored.object_id},
+                extra={"id": response.object_id},
             )
-        if stored is not None:
-            raise Repeated(stored)
+        if response is not None:
+            raise RepeatedRequest(response)
         yield Operation(request, caller, tx, key)
 
 
 async def raise_if_repeated(request: Request, caller: Caller) -> None:
-    """Raise Repeated for a repeated Idempotency-Key. For routes that call another server before their
+    """Raise RepeatedRequest for a repeated Idempotency-Key. For routes that call another server before their
     transaction begins, and might get another result the second time."""
     if "idempotency-key" in request.headers:
         async with begin(request, caller):
             pass
 
 
-async def _key(request: Request, caller: Caller, identity: bytes | None) -> idempotency.Key | None:
-    given = request.headers.get("idempotency-key")
-    if given is None or (request.method != "POST" and identity is None):
+async def _key(request: Request, caller: Caller, identity: bytes | None) -> IdempotencyKey | None:
+    key = request.headers.get("idempotency-key")
+    if key is None or (request.method != "POST" and identity is None):
         return None
+    idempotency.validate_key(key)
     body = await request.body() if identity is None else identity
-    return idempotency.Key.of(caller.principal, request.method, path_of(request), given, body)
+    return IdempotencyKey(
+        caller.principal, request.method, path_of(request), key, hashlib.sha256(body).digest()
+    )
 
 
 def operation(*scopes: str) -> Any:
     """Return the dependency that gives the `Operation` of a route that needs `scopes`; without scopes any key will do."""
-    authenticated = calling(*scopes)
+    authenticated = require_scope(*scopes)
 
-    async def begun(request: Request, caller: Caller = authenticated) -> AsyncIterator[Operation]:
+    async def begin_operation(request: Request, caller: Caller = authenticated) -> AsyncIterator[Operation]:
         async with begin(request, caller) as this:
             yield this
 
-    return Depends(begun, scope="function")
+    return Depends(begin_operation, scope="function")
 
 
-Reading = Annotated[Operation, operation("read")]
+ReadOperation = Annotated[Operation, operation("read")]
+
+
+OPERATOR_SCOPE = "operator"
+"""Stands for the operator in the OpenAPI document. It is not a scope of keys."""
+
+
+async def _require_operator(
+    request: Request, _credentials: Annotated[HTTPAuthorizationCredentials | None, Security(bearer)]
+) -> None:
+    caller = await api_context(request).tenancy.find_caller(credential_of(request), host_of(request))
+    if not caller.is_operator:
+        raise Forbidden(
+            "Only the operator may read this: send the operator's key, or a session that it started without `principal`."
+        )
+    reject_unknown_parameters(request)
+
+
+operator_only: Any = Security(_require_operator, scopes=[OPERATOR_SCOPE])
+"""The dependency of routes for the operator of the installation. They work in no tenant, so none is looked up or created,
+and they hold no transaction: each function that spans tenants is a statement of its own (`Database.call`)."""
 
 
 def service(name: str) -> Any:
@@ -394,6 +380,22 @@ def service(name: str) -> Any:
 
     return Depends(get)
 
+
+def _require_date(value: object) -> object:
+    """Reject numbers, which would be parsed as seconds since 1970."""
+    if isinstance(value, str) and re.match(r"\d{4}-\d\d-\d\d", value):
+        return value
+    raise ValueError("must be a date such as 2026-11-21, or a time such as 2026-11-21T17:32:34Z")
+
+
+def _to_utc(value: datetime) -> datetime:
+    if not 2000 <= value.year <= 2200:
+        raise ValueError("the year must be from 2000 to 2200")
+    return value if value.tzinfo else value.replace(tzinfo=UTC)
+
+
+Moment = Annotated[datetime, BeforeValidator(_require_date), AfterValidator(_to_utc)]
+"""A date, which is its first moment in UTC, or a time, of the years 2000 to 2200."""
 
 Limit = Annotated[int, Query(ge=1, le=MAX_PAGE, description="How many, newest first.")]
 Cursor = Annotated[str | None, Query(max_length=4096, description="`nextCursor` of the page before.")]
@@ -410,7 +412,7 @@ class PageRequest:
 
     @property
     def rows(self) -> int:
-        """How many rows to read: one more than the page shows tells whether there are more."""
+        """Return how many rows to read: one more than the page shows, to know whether there are more."""
         return self.limit + 1
 
     def position(self, kind: str) -> list[str | int] | None:
@@ -426,18 +428,21 @@ class PageRequest:
     def body(self, items: Sequence[Any], *keys: str) -> dict[str, Any]:
         """Return the response for items of which one more than `limit` was read; `keys` name the fields that are
         the position of an item."""
-        shown = list(items[: self.limit])
-        position = [shown[-1][key] for key in keys] if len(items) > self.limit else None
-        return self.body_until(shown, position)
+        page = list(items[: self.limit])
+        position = [page[-1][key] for key in keys] if len(items) > self.limit else None
+        return self.body_until(page, position)
 
-    def body_until(self, shown: list[Any], position: Sequence[str | int] | None) -> dict[str, Any]:
-        """Return the response for these items; `position` is None on the last page."""
-        cursor = None if position is None else self.signer.encode(self.kind, list(position))
-        return {"items": shown, "nextCursor": cursor}
+    def body_until(
+        self, items: list[Any], position: Sequence[str | int] | str | int | None
+    ) -> dict[str, Any]:
+        """Return the response for these items. `position` is what the next page begins after, None on the last page."""
+        parts = [position] if isinstance(position, str | int) else position
+        cursor = None if parts is None else self.signer.encode(self.kind, list(parts))
+        return {"items": items, "nextCursor": cursor}
 
 
 def page_of(request: Request, limit: int, cursor: str | None) -> PageRequest:
-    return PageRequest(door_of(request).signer, limit, cursor)
+    return PageRequest(api_context(request).signer, limit, cursor)
 
 
 async def _paging(request: Request, limit: Limit = 50, cursor: Cursor = None) -> PageRequest:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, Literal
+from typing import Literal
 
 from app.base.errors import Forbidden
 
@@ -23,7 +23,7 @@ SCOPES = (
     "admin",
 )
 
-DEFAULT_LIMITS: dict[str, Any] = {
+DEFAULT_LIMITS: dict[str, int] = {
     "runningQueries": 50,
     "queuedQueries": 1000,
     "requestsPerSecond": 50,
@@ -34,12 +34,14 @@ DEFAULT_LIMITS: dict[str, Any] = {
 }
 
 OPERATOR_TENANT = "*"
+OPERATOR_PRINCIPAL = "operator"
+"""The principal of the operator's key, unless a request names another one."""
 LOCAL_TENANT = "local"
 
 
 @dataclass(frozen=True, slots=True)
 class Credential:
-    """What a request authenticates with, as the hash that is stored: an API key, or the session of a browser."""
+    """The credential of a request, as its stored hash: an API key or a browser session."""
 
     kind: Literal["key", "session"]
     hash: bytes
@@ -69,9 +71,17 @@ class Caller:
     scopes: frozenset[str]
     key_id: str
     tools: frozenset[str] | None = None
-    operator: bool = False
+    has_operator_key: bool = False
     expires_at: datetime | None = None
     session: Session | None = None
+
+    @property
+    def is_operator(self) -> bool:
+        """Return whether this is the operator: by the key, or by a session that the key started for the operator and not
+        for somebody else."""
+        if self.session is None:
+            return self.has_operator_key
+        return self.session.key_tenant == OPERATOR_TENANT and self.principal == OPERATOR_PRINCIPAL
 
     def has_scope(self, scope: str) -> bool:
         """Return whether the key has this scope; `admin` includes all."""
@@ -83,3 +93,79 @@ class Caller:
             raise Forbidden(
                 f"This needs a key with the scope {scope!r}; this key has: {', '.join(sorted(self.scopes))}."
             )
+
+
+@dataclass(frozen=True, slots=True)
+class IdempotencyKey:
+    """One key of one caller for one path, and the hash of the body that it came with."""
+
+    principal: str
+    method: str
+    path: str
+    key: str
+    body_hash: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class StoredResponse:
+    """The first response under a key, and the hash of the body of its request. `object_id` stands in for a body that is
+    not stored: one with a secret."""
+
+    body_hash: bytes
+    status: int
+    location: str | None
+    object_id: str | None
+    body: bytes | None
+
+
+@dataclass(frozen=True, slots=True)
+class StoredSession:
+    """A stored session or ticket, with the caller that it authenticates."""
+
+    caller: Caller
+    is_ticket: bool
+
+
+@dataclass(frozen=True, slots=True)
+class ApiKey:
+    """An API key, without its text. `tools` are the only names that it may serve; None is any."""
+
+    id: str
+    principal: str
+    scopes: list[str]
+    tools: list[str] | None
+    created_at: datetime
+    created_by: str
+    expires_at: datetime | None
+    revoked_at: datetime | None
+
+
+@dataclass(frozen=True, slots=True)
+class TenantRecord:
+    """The stored settings of a tenant."""
+
+    limits: dict[str, int]
+    sealed_reference_secret: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class SecretRecord:
+    """A secret by its name, without its value."""
+
+    name: str
+    created_at: datetime
+    updated_at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class TenantInfo:
+    """A tenant, its limits as JSON, and what it uses."""
+
+    id: str
+    created_at: datetime
+    limits: bytes
+    blob_bytes: int
+    queued_queries: int
+    running_queries: int
+    waiting_queries: int
+    pending_approvals: int

@@ -14,23 +14,24 @@ from pydantic import AwareDatetime, Field, field_validator, model_validator
 from app.base.errors import Conflict, NotFound
 from app.base.responses import to_wire
 from app.tenancy import store, views
-from app.tenancy.cookies import clear_cookie, refuse_other_sites, set_cookie
+from app.tenancy.cookies import clear_cookie, reject_other_sites, set_cookie
 from app.tenancy.http import (
-    Body,
     GatedRoute,
     Operation,
     Paging,
     address_of,
+    api_context,
     begin,
-    calling,
-    door_of,
     host_of,
     json_response,
     operation,
-    refuse_unknown,
+    operator_only,
+    reject_unknown_parameters,
+    require_scope,
     service,
 )
 from app.tenancy.models import Caller
+from app.tenancy.request_body import Body
 from app.tenancy.secrets import Secrets
 from app.tenancy.service import Tenancy, parse_key
 from app.tenancy.sessions import Sessions
@@ -42,19 +43,20 @@ class SignInRoute(GatedRoute):
     max_body_bytes = 4096
 
     async def admit(self, request: Request) -> None:
-        refuse_other_sites(request)
-        refuse_unknown(request)
+        reject_other_sites(request)
+        reject_unknown_parameters(request)
 
 
 router = APIRouter(route_class=GatedRoute, tags=["keys and secrets"])
+operator = APIRouter(route_class=GatedRoute, tags=["operations"])
 sign_in = APIRouter(route_class=SignInRoute, tags=["keys and secrets"])
 
 SecretName = Annotated[str, Path(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$")]
 TenancyService = Annotated[Tenancy, service("tenancy")]
 SessionService = Annotated[Sessions, service("sessions")]
 AnyKey = Annotated[Operation, operation()]
-Administering = Annotated[Operation, operation("admin")]
-Writing = Annotated[Operation, operation("runtimes:write")]
+AdminOperation = Annotated[Operation, operation("admin")]
+RuntimeWriteOperation = Annotated[Operation, operation("runtimes:write")]
 
 
 class CreateKey(Body):
@@ -72,9 +74,9 @@ class CreateKey(Body):
     def _from_text(cls, value: Any) -> Any:
         if not isinstance(value, str):
             return value
-        given = datetime.fromisoformat(value)
+        moment = datetime.fromisoformat(value)
         try:
-            return given.astimezone(UTC) if given.tzinfo else given
+            return moment.astimezone(UTC) if moment.tzinfo else moment
         except OverflowError as error:
             raise ValueError("must be within the years 1 to 9999 in UTC") from error
 
@@ -111,18 +113,18 @@ class PutSecret(Body):
     description="Never wider than the key that makes it. A repeated Idempotency-Key is a 409 with the id that was made.",
     response_model=views.NewKey,
 )
-async def create_key(body: CreateKey, op: Administering, tenancy: TenancyService) -> Response:
-    shown, row = await tenancy.create_key(
+async def create_key(body: CreateKey, op: AdminOperation, tenancy: TenancyService) -> Response:
+    text, key = await tenancy.create_key(
         op.tx, op.caller, body.principal, body.scopes, body.tools, body.expires_at
     )
-    made = to_wire(views.NewKey, row, key=shown)
-    return await op.respond(made, 201, f"/keys/{row['id']}", row["id"], secret=True)
+    view = to_wire(views.NewKey, key, key=text)
+    return await op.respond(view, 201, f"/keys/{key.id}", key.id, secret=True)
 
 
 @router.get("/keys", summary="List keys, newest first; never their text", response_model=views.KeyPage)
-async def list_keys(op: Administering, page: Paging) -> Response:
-    rows = await store.keys(op.tx, page.last("keys"), page.rows)
-    return await op.respond(page.body([to_wire(views.KeyView, row) for row in rows], "id"))
+async def list_keys(op: AdminOperation, page: Paging, tenancy: TenancyService) -> Response:
+    keys = await tenancy.list_keys(op.tx, before=page.last("keys"), limit=page.rows)
+    return await op.respond(page.body([to_wire(views.KeyView, key) for key in keys], "id"))
 
 
 @router.delete(
@@ -131,12 +133,35 @@ async def list_keys(op: Administering, page: Paging) -> Response:
     response_model=views.KeyRevoked,
 )
 async def revoke_key(
-    key_id: Annotated[str, Path(max_length=100)], op: Administering, tenancy: TenancyService
+    key_id: Annotated[str, Path(max_length=100)], op: AdminOperation, tenancy: TenancyService
 ) -> Response:
-    if not await store.revoke_key(op.tx, key_id):
-        raise NotFound(f"There is no key {key_id!r}.")
-    op.tx.after_commit(tenancy.expire_cached_keys)
+    await tenancy.revoke_key(op.tx, key_id)
     return await op.respond({"id": key_id, "revoked": True})
+
+
+@operator.get(
+    "/tenants",
+    summary="List the tenants of the installation, by id",
+    description="Tenants are changed with `plangate tenants`.",
+    response_model=views.TenantPage,
+    dependencies=[operator_only],
+)
+async def list_tenants(request: Request, page: Paging) -> Response:
+    db = api_context(request).db
+    tenants = await store.list_tenants(
+        db, after=page.last("tenants"), limit=page.rows, max_counted=views.MAX_COUNTED
+    )
+    return json_response(page.body([to_wire(views.TenantView, tenant) for tenant in tenants], "id"))
+
+
+@router.get(
+    "/tenant",
+    summary="Read the tenant of this request: its limits, and what it uses",
+    response_model=views.TenantView,
+)
+async def read_tenant(op: AdminOperation) -> Response:
+    tenant = await store.load_tenant_info(op.tx, max_counted=views.MAX_COUNTED)
+    return await op.respond(to_wire(views.TenantView, tenant))
 
 
 @router.get(
@@ -145,7 +170,7 @@ async def revoke_key(
     description="Any key or session will do.",
     response_model=views.WhoAmI,
 )
-async def whoami(caller: Annotated[Caller, calling()]) -> Response:
+async def whoami(caller: Annotated[Caller, require_scope()]) -> Response:
     return _private(json_response(_whoami(caller)))
 
 
@@ -169,7 +194,7 @@ async def start_session(
         text, started = await sessions.start(op.tx, caller, body.ticket)
         caller = replace(caller, scopes=caller.scopes - {"act-as"}, session=started)
         response = await op.respond(_whoami(caller), object_id=started.id, secret=True)
-    set_cookie(request, response, door_of(request).public_url, text, started)
+    set_cookie(request, response, api_context(request).public_url, text, started)
     return response
 
 
@@ -182,7 +207,7 @@ async def end_session(op: AnyKey, sessions: SessionService) -> Response:
         )
     await sessions.end(op.tx, session)
     response = await op.respond({"id": session.id, "ended": True})
-    clear_cookie(op.request, response, door_of(op.request).public_url)
+    clear_cookie(op.request, response, api_context(op.request).public_url)
     return response
 
 
@@ -195,7 +220,7 @@ async def end_session(op: AnyKey, sessions: SessionService) -> Response:
 )
 async def create_ticket(op: AnyKey, sessions: SessionService) -> Response:
     text, ticket = await sessions.create_ticket(op.tx, op.caller)
-    url = f"{address_of(op.request)}/docs#ticket={text}"
+    url = f"{address_of(op.request)}/console#ticket={text}"
     body = to_wire(views.Ticket, ticket, ticket=text, url=url)
     return _private(await op.respond(body, object_id=ticket.id, secret=True))
 
@@ -210,6 +235,7 @@ def _whoami(caller: Caller) -> dict[str, Any]:
         version=version("plangate-server"),
         session_id=None if session is None else session.id,
         expires_at=caller.expires_at if session is None else session.expires_at,
+        operator=caller.is_operator,
     )
 
 
@@ -224,21 +250,22 @@ def _private(response: Response) -> Response:
     response_model=views.SecretView,
 )
 async def put_secret(
-    name: SecretName, body: PutSecret, op: Writing, secrets: Annotated[Secrets, service("secrets")]
+    name: SecretName,
+    body: PutSecret,
+    op: RuntimeWriteOperation,
+    secrets: Annotated[Secrets, service("secrets")],
 ) -> Response:
-    created_at, updated_at = await secrets.put(op.tx, name, body.value)
-    row = {"name": name, "created_at": created_at, "updated_at": updated_at}
-    return await op.respond(to_wire(views.SecretView, row))
+    return await op.respond(to_wire(views.SecretView, await secrets.put(op.tx, name, body.value)))
 
 
 @router.get("/secrets", summary="List the names of secrets", response_model=views.SecretPage)
-async def list_secrets(op: Writing, page: Paging) -> Response:
-    rows = await store.secrets(op.tx, page.last("secrets"), page.rows)
-    return await op.respond(page.body([to_wire(views.SecretView, row) for row in rows], "name"))
+async def list_secrets(op: RuntimeWriteOperation, page: Paging) -> Response:
+    secrets = await store.secrets(op.tx, after=page.last("secrets"), limit=page.rows)
+    return await op.respond(page.body([to_wire(views.SecretView, secret) for secret in secrets], "name"))
 
 
 @router.delete("/secrets/{name}", summary="Delete a secret", response_model=views.SecretDeleted)
-async def delete_secret(name: SecretName, op: Writing) -> Response:
-    if not await store.delete_secret(op.tx, name):
+async def delete_secret(name: SecretName, op: RuntimeWriteOperation) -> Response:
+    if not await store.delete_secret(op.tx, name=name):
         raise NotFound(f"There is no secret {name!r}.")
     return await op.respond({"name": name, "deleted": True})

@@ -7,14 +7,22 @@ import json
 import os
 import time
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any
 
 from app.base.clock import rfc3339
-from app.base.errors import FieldError, Forbidden, Invalid, TooManyRequests, Unauthenticated, Unavailable
-from app.base.ids import new_id
+from app.base.errors import (
+    FieldError,
+    Forbidden,
+    Invalid,
+    NotFound,
+    TooManyRequests,
+    Unauthenticated,
+    Unavailable,
+)
+from app.base.ids import is_id, new_id
 from app.base.keys import has_key_shape, hash_key, new_key
 from app.base.postgres.database import TENANT_ID, Database, Tx
 from app.base.sealing import Sealer, secret_context
@@ -22,11 +30,10 @@ from app.tenancy import store
 from app.tenancy.models import (
     DEFAULT_LIMITS,
     LOCAL_TENANT,
-    OPERATOR_TENANT,
     SCOPES,
+    ApiKey,
     Caller,
     Credential,
-    Session,
 )
 from app.tenancy.unknown_keys import UnknownKeys, unknown_error
 
@@ -58,7 +65,7 @@ class TokenBucket:
 @dataclass(frozen=True, slots=True)
 class Tenant:
     id: str
-    limits: dict[str, Any]
+    limits: Mapping[str, int]
     reference_secret: bytes
 
 
@@ -90,7 +97,7 @@ class Tenancy:
         registration; the default is `local`. A session has its tenant and principal since it began.
         """
         caller = await self.find_caller(credential, host)
-        if caller.operator:
+        if caller.has_operator_key:
             caller = replace(caller, tenant=_operator_tenant(tenant, spec_tenant))
             await self.get_tenant(caller.tenant, create=True)
         elif tenant is not None and tenant != caller.tenant:
@@ -125,13 +132,13 @@ class Tenancy:
         Concurrent requests with the same credential share one lookup. Raise Unauthenticated, or TooManyUnknownKeys.
         """
         hash = credential.hash
-        kept = self._keys.get(hash)
-        if kept is not None and kept[0] > time.monotonic():
-            return kept[1]
+        cached = self._keys.get(hash)
+        if cached is not None and cached[0] > time.monotonic():
+            return cached[1]
         self.unknown_keys.check(credential)
         lookup = self._lookups.get(hash)
         if lookup is None:
-            lookup = asyncio.create_task(self._look_up(credential, host), name="key-lookup")
+            lookup = asyncio.create_task(self._load_caller(credential, host), name="key-lookup")
             self._lookups[hash] = lookup
             lookup.add_done_callback(lambda done: self._finish_lookup(hash, done))
         return await asyncio.shield(lookup)
@@ -141,7 +148,7 @@ class Tenancy:
         if not lookup.cancelled():
             lookup.exception()  # retrieve it, even if no waiter is left
 
-    async def _look_up(self, credential: Credential, host: str) -> Caller:
+    async def _load_caller(self, credential: Credential, host: str) -> Caller:
         now = time.monotonic()
         hash = credential.hash
         new = hash not in self._keys  # a key that was valid a while ago is looked up again without a limit
@@ -150,7 +157,7 @@ class Tenancy:
         caller, answered = None, False
         try:
             async with self._db.transaction("") as tx:
-                caller = await (_load_key if credential.kind == "key" else _load_session)(tx, hash)
+                caller = await _find_caller(tx, credential)
             answered = True
         finally:
             if new and not (answered and caller is None):
@@ -201,9 +208,9 @@ class Tenancy:
 
         Concurrent requests share one lookup.
         """
-        kept = self._tenants.get(tenant)
-        if kept is not None and kept[0] > time.monotonic():
-            return kept[1]
+        cached = self._tenants.get(tenant)
+        if cached is not None and cached[0] > time.monotonic():
+            return cached[1]
         loading = self._loads.get((tenant, create))
         if loading is None:
             loading = asyncio.create_task(self._load_tenant(tenant, create), name="tenant-lookup")
@@ -219,24 +226,24 @@ class Tenancy:
     async def _load_tenant(self, tenant: str, create: bool) -> Tenant:
         now = time.monotonic()
         async with self._db.transaction(tenant) as tx:
-            row = await store.tenant(tx)
-            if row is None and create:
+            record = await store.tenant_record(tx)
+            if record is None and create:
                 await self.create_tenant(tx, tenant, {})
-                row = await store.tenant(tx)
-        if row is None:
+                record = await store.tenant_record(tx)
+        if record is None:
             raise Unauthenticated(f"The tenant {tenant!r} does not exist; ask the operator to create it.")
-        secret = self._sealer.open(row["reference_secret"], secret_context(tenant, REFERENCE_SECRET))
-        found = Tenant(tenant, json.loads(row["limits"]), secret)
-        self._tenants[tenant] = (now + KEY_CACHE_S, found)
+        secret = self._sealer.open(record.sealed_reference_secret, secret_context(tenant, REFERENCE_SECRET))
+        tenant_record = Tenant(tenant, record.limits, secret)
+        self._tenants[tenant] = (now + KEY_CACHE_S, tenant_record)
         while len(self._tenants) > MAX_CACHED_KEYS:
             self._tenants.popitem(last=False)
-        return found
+        return tenant_record
 
     async def create_tenant(
         self,
         tx: Tx,
         tenant: str,
-        limits: dict[str, Any] | None = None,
+        limits: Mapping[str, int] | None = None,
         floor: dict[str, Any] | None = None,
     ) -> bool:
         """Create a tenant; return False if it exists. The default limits are in http-api.md.
@@ -250,10 +257,10 @@ class Tenancy:
         sealed = self._sealer.seal(os.urandom(32), secret_context(tenant, REFERENCE_SECRET))
         return await store.create_tenant(
             tx,
-            tenant,
-            sealed,
-            json.dumps(DEFAULT_LIMITS if limits is None else limits),
-            json.dumps(floor or {}),
+            tenant=tenant,
+            secret=sealed,
+            limits=json.dumps(DEFAULT_LIMITS if limits is None else dict(limits)),
+            floor=json.dumps(floor or {}),
         )
 
     # -- keys ------------------------------------------------------------------------------------------------
@@ -266,21 +273,21 @@ class Tenancy:
         scopes: Sequence[str],
         tools: Sequence[str] | None,
         expires_at: datetime | None,
-    ) -> tuple[str, dict[str, Any]]:
+    ) -> tuple[str, ApiKey]:
         """Create a key of the caller's tenant, never with more rights or a longer life than the caller's own
         key.
 
-        Return its text, which is shown only once, and its row. Raise Invalid and Forbidden.
+        Return its text, which is shown only once, and its record. Raise Invalid and Forbidden.
         """
-        named = [("/principal", principal, MAX_PRINCIPAL_CHARS)]
-        named += [(f"/tools/{n}", tool, MAX_TOOL_CHARS) for n, tool in enumerate(tools or ())]
-        flaws = [
+        names = [("/principal", principal, MAX_PRINCIPAL_CHARS)]
+        names += [(f"/tools/{n}", tool, MAX_TOOL_CHARS) for n, tool in enumerate(tools or ())]
+        errors = [
             FieldError(at, f"must have 1 to {n} characters, in UTF-8")
-            for at, text, n in named
+            for at, text, n in names
             if not _is_name(text, n)
         ]
-        if flaws:
-            raise Invalid("The key is invalid; none was created.", flaws)
+        if errors:
+            raise Invalid("The key is invalid; none was created.", errors)
         unknown = sorted(set(scopes) - set(SCOPES))
         if unknown:
             raise Invalid(
@@ -290,28 +297,36 @@ class Tenancy:
         wider = [s for s in scopes if not caller.has_scope(s)]
         if wider or (caller.tools is not None and not set(tools or ("*",)) <= caller.tools):
             raise Forbidden(
-                f"A key cannot have more rights than the key that creates it: {', '.join(wider) or 'tools'}."
+                f"The new key would exceed the key that creates it. Remove: {', '.join(wider) or 'tools'}."
             )
         if caller.expires_at is not None and (expires_at is None or expires_at > caller.expires_at):
             raise Forbidden(
                 "A key cannot outlive the key that creates it: send an expiresAt of "
                 f"{rfc3339(caller.expires_at)} or earlier."
             )
-        shown, hash = new_key()
-        key_id = new_id("key_")
-        row = await store.insert_key(
-            tx, key_id, hash, principal, list(scopes), tools, caller.principal, expires_at
+        text, hash = new_key()
+        key = await store.insert_key(
+            tx,
+            key_id=new_id("key_"),
+            hash=hash,
+            principal=principal,
+            scopes=scopes,
+            tools=tools,
+            created_by=caller.principal,
+            expires_at=expires_at,
         )
-        return shown, {
-            "id": key_id,
-            "principal": principal,
-            "scopes": list(scopes),
-            "tools": None if tools is None else list(tools),
-            "created_at": row["created_at"],
-            "created_by": caller.principal,
-            "expires_at": expires_at,
-            "revoked_at": None,
-        }
+        return text, key
+
+    async def list_keys(self, tx: Tx, *, before: str | None, limit: int) -> list[ApiKey]:
+        """Return the keys of the transaction's tenant, newest first, without their text."""
+        return await store.keys(tx, before=before, limit=limit)
+
+    async def revoke_key(self, tx: Tx, key_id: str) -> None:
+        """Revoke a key: in this process when the transaction commits, in others within `KEY_CACHE_S` seconds.
+        Raise NotFound."""
+        if not is_id("key_", key_id) or not await store.revoke_key(tx, key_id=key_id):
+            raise NotFound(f"There is no key {key_id!r} of the tenant {tx.tenant!r}.")
+        tx.after_commit(self.expire_cached_keys)
 
     def expire_cached_keys(self) -> None:
         """Look up every key and session again: a revocation takes effect in this process immediately."""
@@ -332,38 +347,23 @@ def parse_key(text: str) -> Credential:
     return Credential("key", hash_key(text))
 
 
-async def _load_key(tx: Tx, hash: bytes) -> Caller | None:
-    row = await store.find_key(tx, hash)
-    if row is None:
-        return None
-    return Caller(
-        row["tenant_id"],
-        row["principal"],
-        frozenset(row["scopes"]),
-        row["id"],
-        None if row["tools"] is None else frozenset(row["tools"]),
-        operator=row["tenant_id"] == OPERATOR_TENANT,
-        expires_at=row["expires_at"],
-    )
+async def _find_caller(tx: Tx, credential: Credential) -> Caller | None:
+    if credential.kind == "key":
+        return await store.find_key(tx, hash=credential.hash)
+    stored = await store.find_session(tx, hash=credential.hash)
+    return None if stored is None or stored.is_ticket else stored.caller
 
 
-async def _load_session(tx: Tx, hash: bytes) -> Caller | None:
-    """Return the caller of a session. It is never the operator: its tenant is fixed."""
-    row = await store.find_session(tx, hash)
-    return None if row is None or row["is_ticket"] else session_caller(row)
+async def set_tenant(
+    connection: Any, tenant: str, *, limits: Mapping[str, int] | None, floor: Mapping[str, Any] | None
+) -> bool:
+    """Replace the limits of a tenant, its approval floor, or both; None leaves a value as it is.
 
-
-def session_caller(row: Any) -> Caller:
-    """Return the caller that a row of a session or ticket stands for."""
-    return Caller(
-        row["tenant_id"],
-        row["principal"],
-        frozenset(row["scopes"]),
-        row["key_id"],
-        None if row["tools"] is None else frozenset(row["tools"]),
-        expires_at=row["key_expires_at"],
-        session=Session(row["id"], row["expires_at"], row["key_tenant_id"]),
-    )
+    `connection` belongs to the owner of the schema, because the service's role cannot change a tenant. Return False
+    if there is no such tenant.
+    """
+    limits_json, floor_json = (None if value is None else json.dumps(value) for value in (limits, floor))
+    return await store.set_tenant(connection, tenant=tenant, limits=limits_json, floor=floor_json)
 
 
 def _is_name(text: str, max_chars: int) -> bool:

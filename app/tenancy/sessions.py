@@ -6,7 +6,6 @@ texts like keys, and only their hashes are stored.
 
 from __future__ import annotations
 
-from datetime import datetime
 from typing import Final
 
 from app.base.errors import Forbidden, Unauthenticated
@@ -15,11 +14,11 @@ from app.base.keys import SESSION_PREFIX, TICKET_PREFIX, has_key_shape, hash_key
 from app.base.postgres.database import Database, Tx
 from app.tenancy import store
 from app.tenancy.models import OPERATOR_TENANT, Caller, Session
-from app.tenancy.service import Tenancy, session_caller
+from app.tenancy.service import Tenancy
 
 TICKET_S: Final = 300.0
 MAX_SESSIONS_PER_KEY: Final = 100
-"""Of the sessions of one key in one tenant, and of its tickets; the oldest end first."""
+"""Maximum sessions of one key in one tenant, and maximum tickets. The oldest end first."""
 SWEEP_ROWS: Final = 500
 UNUSABLE_TICKET: Final = "This ticket was used, has expired, or its key was revoked. Create another one."
 
@@ -37,59 +36,60 @@ class Sessions:
 
         Raise Unauthenticated if another request has used the ticket.
         """
-        if ticket is not None and not await store.take_ticket(tx, hash_key(ticket)):
+        if ticket is not None and not await store.take_ticket(tx, hash=hash_key(ticket)):
             raise Unauthenticated(UNUSABLE_TICKET)
-        text, session = await self._insert(tx, caller, SESSION_PREFIX, self._session_s)
-        return text, session
+        return await self._insert(tx, caller, SESSION_PREFIX, self._session_s)
 
     async def create_ticket(self, tx: Tx, caller: Caller) -> tuple[str, Session]:
         """Create a ticket for the owner of a key. Return its text and when it expires. Raise Forbidden for a session."""
         if caller.session is not None:
-            raise Forbidden("A session cannot create tickets: it would outlive itself. Use an API key.")
+            raise Forbidden(
+                "A session cannot create tickets, because a ticket could extend it indefinitely. Use an API key."
+            )
         return await self._insert(tx, caller, TICKET_PREFIX, TICKET_S)
 
     async def find_ticket(self, ticket: str, host: str) -> Caller:
-        """Return the caller that a ticket stands for. `host` is the client's address. Raise Unauthenticated, or
+        """Return the caller that a ticket authenticates. `host` is the client's address. Raise Unauthenticated, or
         TooManyUnknownKeys: unknown tickets count as unknown keys."""
         if not has_key_shape(ticket, TICKET_PREFIX):
             raise Unauthenticated("This is not a valid ticket: it is mistyped or truncated.")
         self._tenancy.unknown_keys.spend(host)
         async with self._db.transaction("") as tx:
-            row = await store.find_session(tx, hash_key(ticket))
-        if row is None or not row["is_ticket"]:
+            stored = await store.find_session(tx, hash=hash_key(ticket))
+        if stored is None or not stored.is_ticket:
             raise Unauthenticated(UNUSABLE_TICKET)
         self._tenancy.unknown_keys.refund(host)
-        return session_caller(row)
+        return stored.caller
 
     async def end(self, tx: Tx, session: Session) -> None:
         """End a session: in this process at once, in others within `KEY_CACHE_S` seconds."""
-        await store.delete_session(tx, session.id)
+        await store.delete_session(tx, session_id=session.id)
         tx.after_commit(self._tenancy.expire_cached_keys)
 
     async def sweep(self) -> int:
         """Remove sessions and tickets that have expired, in small batches."""
-        return await store.sweep_sessions(self._db, SWEEP_ROWS)
+        return await store.sweep_sessions(self._db, limit=SWEEP_ROWS)
 
     async def _insert(self, tx: Tx, caller: Caller, prefix: str, lifetime_s: float) -> tuple[str, Session]:
         """Store a session or ticket, without the scope `act-as`: it acts for one principal."""
         text, hash = new_key(prefix)
         is_ticket = prefix == TICKET_PREFIX
         id = new_id("ses_")
-        key_tenant = OPERATOR_TENANT if caller.operator else caller.tenant
+        key_tenant = OPERATOR_TENANT if caller.has_operator_key else caller.tenant
         if caller.session is not None:
             key_tenant = caller.session.key_tenant
-        expires_at: datetime = await store.insert_session(
+        expires_at = await store.insert_session(
             tx,
-            id,
-            hash,
-            is_ticket,
-            key_tenant,
-            caller.key_id,
-            caller.principal,
-            sorted(caller.scopes - {"act-as"}),
-            None if caller.tools is None else sorted(caller.tools),
-            lifetime_s,
-            caller.expires_at,
+            session_id=id,
+            hash=hash,
+            is_ticket=is_ticket,
+            key_tenant=key_tenant,
+            key_id=caller.key_id,
+            principal=caller.principal,
+            scopes=sorted(caller.scopes - {"act-as"}),
+            tools=None if caller.tools is None else sorted(caller.tools),
+            lifetime_s=lifetime_s,
+            key_expires_at=caller.expires_at,
         )
-        await store.trim_sessions(tx, caller.key_id, is_ticket, MAX_SESSIONS_PER_KEY)
+        await store.trim_sessions(tx, key_id=caller.key_id, is_ticket=is_ticket, most=MAX_SESSIONS_PER_KEY)
         return text, Session(id, expires_at, key_tenant)

@@ -25,7 +25,7 @@ MAX_REMEMBERED_CLIENTS: Final = 10_000
 
 @dataclass(frozen=True, slots=True)
 class UnknownKeyBounds:
-    """How many unknown keys are remembered and for how long, and how many a client may try per second."""
+    """Bounds on unknown keys: how many are remembered and for how long, and how many a client may try per second."""
 
     max_remembered: int = 10_000
     remember_s: float = 5.0

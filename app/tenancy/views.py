@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Annotated, Literal
+from typing import Annotated, Final, Literal
 
 from pydantic import Field
 
 from app.base.responses import CursorPage, View
+from app.events import JsonObject
 from app.tenancy.models import SCOPES
 
 Scope = Annotated[str, Field(json_schema_extra={"enum": list(SCOPES)})]
@@ -33,6 +34,34 @@ class NewKey(KeyView):
 
     key: str
     """The text of the key, shown once."""
+
+
+MAX_COUNTED: Final = 1_000
+"""Queries of a status, or approvals, of one tenant. A page has up to 500 tenants, with four counts each."""
+
+
+class TenantView(View):
+    """A tenant, its limits and what it uses. Counts end at 1,000; `/metrics` has whole ones of the installation."""
+
+    id: str
+    """The id of the tenant."""
+    created_at: datetime
+    limits: JsonObject
+    """The limits that it has; one that is missing is unlimited."""
+    blob_bytes: int
+    """The size of its files and artifacts, in bytes."""
+    queued_queries: int
+    """How many of its queries are queued, up to 1,000."""
+    running_queries: int
+    """How many of its queries run, up to 1,000."""
+    waiting_queries: int
+    """How many of its queries wait, up to 1,000."""
+    pending_approvals: int
+    """How many of its approvals are pending, up to 1,000."""
+
+
+class TenantPage(CursorPage):
+    items: list[TenantView]
 
 
 class KeyPage(CursorPage):
@@ -69,7 +98,7 @@ class SecretDeleted(View):
 
 
 class WhoAmI(View):
-    """Who a request is, and what it may do. `tools` null may serve any."""
+    """The identity and permissions of a request. `tools` null allows every tool."""
 
     principal: str
     tenant: str
@@ -81,6 +110,8 @@ class WhoAmI(View):
     expires_at: Annotated[
         datetime | None, Field(description="When the key or the session ends, null for a key without an end.")
     ]
+    operator: bool
+    """Whether this is the operator of the installation, who may list its tenants and processes."""
 
 
 class Ticket(View):

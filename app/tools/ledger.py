@@ -1,17 +1,18 @@
-"""Every call that leaves the service, from the side of the query that makes it.
+"""The ledger of outgoing calls: offers, sends and settles them, and ends expired claims and offers.
 
-The row of a call is its intent, whoever carries it: it is committed before anybody can take the call or a byte of it
-is sent. What a crash leaves behind is judged by one rule, the tool's `replay`: offered or sent again where that is
-safe, else `unknown`.
+The row of a call is its intent: it is committed before any process can take the call and before its first byte is
+sent. After a crash the tool's `replay` decides: a call that may be repeated is offered or sent again, any other call
+is `unknown`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, assert_never
 
 import orjson
+from plangate.statuses import CallStatus
 
 from app.base.errors import PlangateError
 from app.base.json import strict_json
@@ -19,32 +20,34 @@ from app.base.json.limits import LIMITS
 from app.base.json.offload import loads, offload
 from app.base.postgres.database import Database, Tx
 from app.base.responses import to_wire
-from app.engine import lease_store as queue_store
+from app.engine.service import lock_query, wake_query
 from app.engine.worker import for_each_due
 from app.tools import store
-from app.tools.models import CallOutcome, OutgoingCall, ResolvedRefs, load_request
+from app.tools.models import OutgoingCall, ResolvedRefs, load_request
+from app.tools.results import Answer, ToolError, ToolResult
+from app.tools.store import CallFilter, CallRow, StoredResult
 from app.tools.views import CallView
 
-MOST_CLAIMS: Final = 3
-"""As often as the service itself tries a call that may be repeated."""
+MAX_CLAIMS: Final = 3
+"""How often a client may claim a call that may be repeated."""
 
-LISTED_BYTES: Final = 4 * 1024
-"""Of a late result, in a list of up to 500 calls."""
+MAX_LISTED_RESULT_BYTES: Final = 4 * 1024
+"""A list of up to 500 calls shows no larger late results."""
 
 GIVEN_UP: Final = strict_json.dumps(
-    {"error": f"{MOST_CLAIMS} times a process took the call and did not answer in time."}
+    {"error": f"{MAX_CLAIMS} processes claimed the call in turn, and none posted a result in time."}
 )
 
 _OUTPUT: Final = b'{"output":'
 
-# Gives `{kind: {id: value}}` of the references that a dispatch names, each value as the bytes of its JSON, for the work
-# with this id.
+# Returns `{kind: {id: value}}` of the references that a dispatch names, each value as the bytes of its JSON. It takes
+# the transaction, the references and the id of the work that uses them.
 Hydrate = Callable[[Tx, Sequence[tuple[str, str]], str], Awaitable[dict[str, dict[str, bytes]]]]
 
 
 @dataclass(frozen=True, slots=True)
 class AcquiredCall:
-    """A call that this process may send now: what goes out, and the how-manieth attempt it is."""
+    """A call that this process may send now: its request, and the number of this attempt."""
 
     request: dict[str, Any]
     number: int
@@ -60,127 +63,150 @@ class CallLedger:
 
     async def offer(self, tx: Tx, call: OutgoingCall) -> None:
         """Record the intent to call. Calls that client processes may claim are announced to them."""
-        made = await store.offer(
-            tx,
-            call.work_id,
-            call.query_id,
-            call.purpose,
-            call.sender,
-            call.name,
-            call.definition_digest,
-            call.request,
-            call.replay,
-            call.claim_within_ms,
-            call.timeout_ms,
-        )
-        if made and call.sender == "client":
-            await store.tell(tx)
+        if await store.offer(tx, call=call) and call.sender == "client":
+            await store.notify_clients(tx)
 
     async def offer_again(self, tx: Tx, call: OutgoingCall) -> None:
-        """Offer a call again whose outcome is unknown, because a person decided so."""
-        await store.reopen(tx, call.work_id, call.request, call.claim_within_ms)
+        """Offer a call again whose outcome is unknown, because a person decided to retry it."""
+        await store.reopen(tx, call=call)
         if call.sender == "client":
-            await store.tell(tx)
+            await store.notify_clients(tx)
 
-    async def outcome(self, tx: Tx, work_id: str) -> CallOutcome | None:
-        """How the call ended; None while it is open or somebody works on it."""
-        row = await store.outcome(tx, work_id)
-        if row is None:
-            return None
-        return await offload(outcome_from_row, row, size=len(row["result"] or b""))
-
-    async def known(self, tx: Tx, work_id: str) -> bool:
-        """Return whether the call was ever offered."""
-        return await store.outcome(tx, work_id) is not None
-
-    async def offered(self, tx: Tx, query_id: str) -> list[str]:
-        """Return the work ids of the query's calls that were ever offered, except those of actions."""
-        return await store.offered(tx, query_id)
+    async def outcome(self, tx: Tx, work_id: str) -> ToolResult | None:
+        """Return how the call ended, or None while it is open or claimed."""
+        row = await store.stored_result(tx, work_id=work_id)
+        return None if row is None else await _load_result(row)
 
     # -- sending it ------------------------------------------------------------------------------------------
 
-    async def take(self, tx: Tx, work_id: str, epoch: int) -> AcquiredCall | CallOutcome:
-        """Return the right to send a call of the service's own, valid once the transaction commits, or the
-        outcome of the call if it has ended."""
-        row = await store.take(tx, work_id, self._origin, epoch)
-        if row is None or row["status"] == "unknown":
+    async def take(self, tx: Tx, work_id: str, epoch: int) -> AcquiredCall | ToolResult:
+        """Acquire the right to send a service-side call, effective when the transaction commits. Return the result of
+        the call instead if it has already ended."""
+        attempt = await store.take(tx, work_id=work_id, by=self._origin, epoch=epoch)
+        if attempt is None or attempt.status == "unknown":
             ended = await self.outcome(tx, work_id)
-            assert ended is not None  # what cannot be taken is over
+            assert ended is not None  # a call that cannot be taken has ended
             return ended
-        request = await offload(load_request, row["request"])
+        request = await offload(load_request, attempt.request)
         try:
-            return AcquiredCall(await hydrate_request(tx, self._hydrate, request, work_id), row["attempts"])
+            return AcquiredCall(await hydrate_request(tx, self._hydrate, request, work_id), attempt.attempts)
         except PlangateError as error:
-            outcome = CallOutcome("done", error=f"Nothing was sent: {error.detail}")
-            await self.settle(tx, work_id, epoch, outcome)
-            return outcome
+            result = ToolError(f"Nothing was sent: {error.detail}")
+            await self.settle(tx, work_id, epoch, result)
+            return result
 
-    async def settle(self, tx: Tx, work_id: str, epoch: int, outcome: CallOutcome) -> CallOutcome:
-        """Record the outcome of a call that this process sent."""
-        await store.settle(
-            tx, work_id, epoch, outcome.status, await offload(strict_json.dumps, outcome.wire())
-        )
-        return outcome
+    async def settle(self, tx: Tx, work_id: str, epoch: int, result: ToolResult) -> None:
+        """Record the result of a call that this process sent."""
+        status, body = _result_body(result)
+        data = await offload(strict_json.dumps, body)
+        await store.settle(tx, work_id=work_id, epoch=epoch, status=status, result=data)
 
-    # -- without anybody -------------------------------------------------------------------------------------
+    # -- without a process -------------------------------------------------------------------------------------
 
     async def lapse_due(self) -> int:
-        """End lapsed claims and offers that nobody took, and wake the query of each."""
-        due = await store.due(self._db, 100)
+        """End lapsed claims and unclaimed offers, and wake the query of each. Return how many were due."""
+        due = await store.due(self._db, limit=100)
         await for_each_due(due, self._lapse)
         return len(due)
 
     async def _lapse(self, tenant: str, work_id: str) -> None:
         async with self._db.transaction(tenant) as tx:
-            call = await store.call_of(tx, work_id)
+            call = await store.head(tx, work_id=work_id)
             if call is None:
                 return
-            query_id = call["query_id"]
-            await queue_store.lock(tx, query_id)
-            row = await store.lapse(tx, work_id, MOST_CLAIMS, GIVEN_UP)
-            if row is None:
-                return
-            if row["status"] == "open":
-                await store.tell(tx)
-            else:
-                await queue_store.wake(tx, query_id)
+            await lock_query(tx, query_id=call.query_id)
+            status = await store.lapse(tx, work_id=work_id, max_claims=MAX_CLAIMS, final_result=GIVEN_UP)
+            if status == "open":
+                await store.notify_clients(tx)
+            elif status is not None:
+                await wake_query(tx, query_id=call.query_id)
 
     async def withdraw_of_query(self, tx: Tx, query_id: str, _reason: str) -> None:
-        await store.withdraw(tx, query_id)
+        """Withdraw the open calls of a query that ends."""
+        await store.withdraw(tx, query_id=query_id)
 
     # -- reading ---------------------------------------------------------------------------------------------
 
     async def page(
-        self, tx: Tx, before: str | None, status: str | None, query_id: str | None, limit: int
-    ) -> list[Any]:
-        rows = await store.page(tx, before, status, query_id, limit, LISTED_BYTES)
-        return [to_wire(CallView, row, late_result=late_result(row)) for row in rows]
+        self, tx: Tx, *, after: str | None, limit: int, filters: CallFilter
+    ) -> tuple[list[dict[str, Any]], str | None]:
+        """Return up to `limit` calls for a response, newest first, and the id after which the next page begins, or None on
+        the last."""
+        rows, last = await store.page(
+            tx, after=after, limit=limit, filters=filters, max_late_bytes=MAX_LISTED_RESULT_BYTES
+        )
+        return [to_wire(CallView, row, late_result=_late_result(row)) for row in rows], last
 
 
-def late_result(row: Any) -> dict[str, Any] | None:
-    """Return what a process said about a call after its claim had lapsed."""
-    if row["late_bytes"] is None:
+async def was_offered(tx: Tx, work_id: str) -> bool:
+    """Return whether a call was ever offered."""
+    return await store.head(tx, work_id=work_id) is not None
+
+
+async def offered_calls(tx: Tx, query_id: str) -> list[str]:
+    """Return the work ids of the query's calls that were ever offered, except those of actions."""
+    return await store.offered(tx, query_id=query_id)
+
+
+async def abandoned_result(tx: Tx, work_id: str) -> ToolResult | None:
+    """Return the result of a call whose query ends. The outcome of a call that is still open or claimed is unknown; a
+    call that was withdrawn or never offered has no result."""
+    row = await store.stored_result(tx, work_id=work_id)
+    if row is None or row.status == "withdrawn":
         return None
-    if row["late_result"] is None:
-        return {"note": f"It has {row['late_bytes']} bytes, too many for a list."}
-    late: dict[str, Any] = orjson.loads(row["late_result"])
+    if row.status != "done":
+        return ToolError.unknown("")
+    return await _load_result(row)
+
+
+def _late_result(call: CallRow) -> dict[str, Any] | None:
+    """Return the result that a process posted after its claim on the call had lapsed."""
+    if call.late_bytes is None:
+        return None
+    if call.late_result is None:
+        return {"note": f"It has {call.late_bytes} bytes, too many for a list."}
+    late: dict[str, Any] = orjson.loads(call.late_result)
     return late
 
 
-def outcome_from_row(row: Any) -> CallOutcome | None:
-    """Return how a call ended; None while it is open or claimed. Call it through `offload` if its result may be large."""
-    if row["status"] in ("open", "claimed"):
-        return None
-    stored: bytes = row["result"] or b"{}"
-    result = loads(stored)
-    large = len(stored) > LIMITS.inline_bytes and stored.startswith(_OUTPUT)
-    text = stored[len(_OUTPUT) : -1] if large else None
-    return CallOutcome(row["status"], result.get("output"), result.get("error"), text=text)
+async def _load_result(row: StoredResult) -> ToolResult | None:
+    """Return how a call ended, or None while it is open or claimed."""
+    return await offload(_parse_result, row, size=len(row.result or b""))
+
+
+def _parse_result(row: StoredResult) -> ToolResult | None:
+    data = row.result or b"{}"
+    result = loads(data)
+    error = result.get("error")
+    match row.status:
+        case "open" | "claimed":
+            return None
+        case "done" if error is not None:
+            return ToolError(error)
+        case "done":
+            large = len(data) > LIMITS.inline_bytes and data.startswith(_OUTPUT)
+            return Answer(result.get("output"), text=data[len(_OUTPUT) : -1] if large else None)
+        case "unknown":
+            return ToolError.unknown(error or "")
+        case "withdrawn":
+            return ToolError.withdrawn()
+        case _:
+            assert_never(row.status)
+
+
+def _result_body(result: ToolResult) -> tuple[CallStatus, dict[str, Any]]:
+    """Return the status of a call with this result, and the body that its row stores."""
+    if isinstance(result, Answer):
+        return "done", {"output": result.value}
+    return ("done" if result.status == "failed" else result.status), {"error": result.message}
 
 
 async def hydrate_request(tx: Tx, hydrate: Hydrate, request: dict[str, Any], work_id: str) -> dict[str, Any]:
-    """Return the request to send. The values behind an action's references are added only here."""
+    """Return the request to send. This is the only place that adds the values behind an action's references."""
     if "actions" not in request:
         return request
-    named = [(r["kind"], r["id"]) for a in request["actions"] for r in a["references"]]
-    return {**request, "resolvedRefs": ResolvedRefs(await hydrate(tx, list(dict.fromkeys(named)), work_id))}
+    references = [(r["kind"], r["id"]) for a in request["actions"] for r in a["references"]]
+    return {
+        **request,
+        "resolvedRefs": ResolvedRefs(await hydrate(tx, list(dict.fromkeys(references)), work_id)),
+    }

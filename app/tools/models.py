@@ -1,11 +1,11 @@
-"""Calls that leave the service: what is offered or sent, and what came back."""
+"""Calls that leave the service: requests, attempts and the protocol of the transports."""
 
 from __future__ import annotations
 
 import asyncio
 import hashlib
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Final, Literal, Protocol
 
 import orjson
@@ -16,18 +16,21 @@ from app.base.errors import Malformed
 from app.base.json import low_memory, strict_json
 from app.base.json.limits import LIMITS
 from app.base.json.offload import loads, offload
+from app.tools.results import Answer, ToolError, ToolResult
 
 CLAIM_WITHIN_MS = 3_600_000
 DEFAULT_TIMEOUT_MS = 600_000
 MAX_RESULT_BYTES = 16 * 1024 * 1024
+MAX_ERROR_CHARS = 20_000
+"""Of the message of an error that a client process returns."""
 
 Purpose = Literal["tool", "action", "predicate"]
 
 
 @dataclass(frozen=True, slots=True)
 class OutgoingCall:
-    """A call as it is offered or sent. The bytes of `request` are the intent. `idempotency_key` is the same for every
-    attempt at it and different for anything else."""
+    """A call that is offered or sent. The bytes of `request` are the intent. Every attempt at the call has the same
+    `idempotency_key`, and no other call has it."""
 
     work_id: str
     query_id: str
@@ -42,12 +45,12 @@ class OutgoingCall:
 
     @property
     def sender(self) -> Literal["client", "service"]:
-        """Who brings it to its code: a process of the user that claims it, or the service itself."""
+        """Return who sends the call to its code: a client process that claims it, or the service itself."""
         return "client" if self.transport.kind == "client" else "service"
 
     @property
     def claim_within_ms(self) -> float | None:
-        """How long it waits for a claim; None: it needs none, so it does not lapse while no process is there."""
+        """Return how long the call waits for a claim; None if the service sends it, so that it never lapses."""
         if self.sender == "service":
             return None
         return float(getattr(self.transport, "claim_within_ms", None) or CLAIM_WITHIN_MS)
@@ -55,7 +58,7 @@ class OutgoingCall:
 
 @dataclass(frozen=True, slots=True)
 class ClaimFilter:
-    """What calls a claim is restricted to; None is no restriction."""
+    """A restriction of a claim; a field that is None restricts nothing."""
 
     query_id: str | None = None
     thread_id: str | None = None
@@ -67,55 +70,49 @@ NO_FILTER: Final = ClaimFilter()
 
 
 @dataclass(frozen=True, slots=True)
-class CallOutcome:
-    """How a call ended: `done` has an output or an error, `unknown` may say in `error` what is known. `took_nothing`: the error
-    says that this attempt did nothing, and so nothing of one before it."""
+class ClaimableTool:
+    """A tool that a claimant serves. With a digest, only calls of exactly that definition match."""
 
-    status: Literal["done", "unknown", "withdrawn"]
-    output: Any = None
-    error: str | None = None
-    took_nothing: bool = False
-    text: bytes | None = field(default=None, compare=False)
-    """The output as JSON, where it is large and on record."""
-
-    def wire(self) -> dict[str, Any]:
-        return {"output": self.output} if self.error is None else {"error": self.error}
+    name: str
+    definition_digest: str | None = None
 
 
-def outcome_from_value(name: str, output: Any) -> CallOutcome:
-    """Return the outcome of code that returned `output`, if that can be stored."""
+def result_from_value(name: str, output: Any) -> ToolResult:
+    """Return the result of code that returned `output`, or an error if it cannot be stored."""
     try:
         data = strict_json.dumps(output)
         if len(data) > MAX_RESULT_BYTES:
             raise strict_json.NotJson(f"it has {len(data)} bytes, and the most is {MAX_RESULT_BYTES}.")
         (low_memory.parse_cooperative if len(data) > LIMITS.process_bytes else strict_json.parse)(data)
     except (strict_json.NotJson, Malformed) as error:
-        return CallOutcome("done", error=f"{name} ran, but its result cannot be kept: {error}")
-    return CallOutcome("done", output=output)
+        return ToolError(f"{name} ran, but its result cannot be kept: {error}")
+    return Answer(output)
 
 
 class ResolvedRefs(dict[str, dict[str, orjson.Fragment]]):
-    """The values behind references by kind and id. Written as JSON they are the bytes that are stored, which nobody
-    parses on the way."""
+    """The values behind references, by kind and id. They are written as the stored bytes, without parsing."""
 
-    def __init__(self, stored: Mapping[str, Mapping[str, bytes]]) -> None:
+    def __init__(self, values_by_kind: Mapping[str, Mapping[str, bytes]]) -> None:
         super().__init__(
-            {kind: {id: orjson.Fragment(data) for id, data in held.items()} for kind, held in stored.items()}
+            {
+                kind: {id: orjson.Fragment(data) for id, data in values.items()}
+                for kind, values in values_by_kind.items()
+            }
         )
-        self._stored = stored
+        self._values = values_by_kind
 
     @property
     def size(self) -> int:
-        """Bytes of all values."""
-        return sum(len(data) for held in self._stored.values() for data in held.values())
+        """Return the bytes of all values."""
+        return sum(len(data) for values in self._values.values() for data in values.values())
 
     def parsed(self) -> dict[str, dict[str, Any]]:
         """Return the values, for code in this process."""
-        return {k: {id: loads(data) for id, data in held.items()} for k, held in self._stored.items()}
+        return {k: {id: loads(data) for id, data in values.items()} for k, values in self._values.items()}
 
 
 class LargeRequest(dict[str, Any]):
-    """The request of a tool call. Written as JSON its arguments are the bytes that are stored."""
+    """The request of a tool call with large arguments, which are written as the stored bytes."""
 
     def __init__(self, context: dict[str, Any], text: bytes) -> None:
         super().__init__(args=orjson.Fragment(text), context=context)
@@ -127,7 +124,7 @@ _ARGS: Final = b',"args":'
 
 
 def tool_request(context: Mapping[str, Any], args: Mapping[str, Any], text: bytes | None = None) -> bytes:
-    """Return the request of a tool call. `text` are its arguments as JSON, if available."""
+    """Return the request of a tool call. `text` is its arguments as JSON, if available."""
     return _CONTEXT + strict_json.dumps(context) + _ARGS + (text or strict_json.dumps(args)) + b"}"
 
 
@@ -153,7 +150,7 @@ async def parse_request(request: dict[str, Any]) -> dict[str, Any]:
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
-    """One attempt of the service at a call; `may_send` is asked right before the first byte leaves."""
+    """One attempt of the service at a call. A transport calls `may_send` right before the first byte leaves."""
 
     tenant: str
     runtime_name: str
@@ -168,7 +165,7 @@ class Attempt:
 
 
 class NotDelivered(Exception):
-    """Nothing took effect: nothing left, or the other side said that it took nothing. It may be tried again."""
+    """The call took no effect: it never left, or the receiver said that it did nothing. It may be sent again."""
 
     def __init__(self, message: str, retry_after_s: float | None = None) -> None:
         super().__init__(message)
@@ -176,21 +173,21 @@ class NotDelivered(Exception):
 
 
 class OutcomeUnknown(Exception):
-    """The call may have taken effect: it left, and no answer says what became of it."""
+    """The call may have taken effect: it left, and no response says what happened."""
 
 
 class Sender(Protocol):
-    """Brings a call to code outside and gives its answer: the transports `http`, `mcp` and `python`."""
+    """A transport that the service sends calls through: `http`, `mcp` or `python`."""
 
-    async def send(self, attempt: Attempt) -> CallOutcome:
-        """Send the call and return a `done` outcome. Raise NotDelivered or OutcomeUnknown."""
+    async def send(self, attempt: Attempt) -> ToolResult:
+        """Send the call and return its answer or its error. Raise NotDelivered or OutcomeUnknown."""
         ...
 
     async def aclose(self) -> None: ...
 
 
 def definition_digest(tool: ToolSpec) -> str:
-    """Names the exact definition of a tool: a process that serves another one must not get its calls."""
+    """Return the digest of the exact definition of a tool: a process that serves another definition gets no calls."""
     return hashlib.sha256(
         strict_json.canonical(
             {

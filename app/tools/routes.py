@@ -1,4 +1,4 @@
-"""Client calls over HTTP: announced, claimed, kept alive, answered."""
+"""The routes of client calls, and of the tools of MCP servers."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from collections.abc import AsyncIterator
 from typing import Annotated, Literal
 
 from fastapi import APIRouter, Path, Query, Request, Response
+from plangate.json_pointer import json_pointer
 from plangate.spec.base import Url, at_most
-from plangate.spec.problems import json_pointer
 from plangate.spec.transport_checks import transport_problems
 from plangate.spec.transports import Headers, McpTransport
 from plangate.statuses import CallStatus
@@ -18,22 +18,23 @@ from pydantic import Field, JsonValue, SkipValidation, model_validator
 from app.base.errors import FieldError, Invalid, Unavailable
 from app.journal.http import SseResponse, claim_stream, key_check
 from app.tenancy.http import (
-    Body,
     GatedRoute,
     Operation,
     Paging,
-    Reading,
+    ReadOperation,
     begin,
-    calling,
     json_response,
     operation,
+    require_scope,
     service,
 )
 from app.tenancy.models import Caller
+from app.tenancy.request_body import Body
 from app.tools import views
-from app.tools.claims import ClientCalls
+from app.tools.claims import MAX_TOOL_EVENT_BYTES, ClientCalls
 from app.tools.ledger import CallLedger
-from app.tools.models import MAX_RESULT_BYTES, ClaimFilter
+from app.tools.models import MAX_ERROR_CHARS, MAX_RESULT_BYTES, ClaimableTool, ClaimFilter
+from app.tools.store import CallFilter
 from app.tools.transports.mcp.pinning import McpPinning
 from app.tools.transports.mcp.tools import specs
 from app.workspace import paths
@@ -60,8 +61,8 @@ streamed = APIRouter(route_class=StreamingRoute, tags=["client tools"])
 mcp = APIRouter(route_class=GatedRoute, tags=["runtimes"])
 
 
-class Served(Body):
-    """A tool that the claimant serves; with a digest only calls of exactly that definition."""
+class ToolVersion(Body):
+    """A tool that the claimant serves. With a digest, only calls of exactly that definition match."""
 
     name: Annotated[str, Field(max_length=200)]
     """The name of the tool."""
@@ -70,11 +71,11 @@ class Served(Body):
 
 
 class Claim(Body):
-    """Takes calls. Choose a random `claimToken` and repeat the claim with it if its answer is lost: it gives the
-    same calls again. Without one the service makes it. `queryId`, `threadId`, `runtimeId` and `purpose` restrict the
-    claim to calls of this query, thread, version of a runtime, and kind."""
+    """Claims calls. Choose a random `claimToken`: if the response is lost, repeat the claim with the same token to
+    get the same calls again. Without one, the service chooses it. `queryId`, `threadId`, `runtimeId` and `purpose`
+    restrict the claim to calls of this query, thread, version of a runtime, and kind."""
 
-    tools: Annotated[list[Served], Field(min_length=1), at_most(500)]
+    tools: Annotated[list[ToolVersion], Field(min_length=1), at_most(500)]
     """The tools that the claimant serves."""
     max: Annotated[int, Field(ge=1, le=100)] = 1
     lease_ms: Annotated[int, Field(ge=1_000, le=300_000)] = 30_000
@@ -90,7 +91,7 @@ class Claim(Body):
     """Only calls of this purpose."""
 
 
-class Held(Body):
+class Heartbeat(Body):
     claim_token: Token
     lease_ms: Annotated[int, Field(ge=1_000, le=300_000)] = 30_000
 
@@ -100,22 +101,36 @@ class Progress(Body):
     label: Annotated[str, Field(max_length=500)]
     phase_index: Annotated[int, Field(ge=0, le=1_000_000)] | None = None
     total_phases: Annotated[int, Field(ge=0, le=1_000_000)] | None = None
-    milestone: Annotated[str, Field(max_length=500)] | None = None
+    milestone: bool | Annotated[str, Field(max_length=500)] | None = None
+
+
+class ToolEvent(Body):
+    """An event of the tool's own type, for the readers of the query. It must contain no value that a reference keeps out
+    of events."""
+
+    claim_token: Token
+    event_type: Annotated[str, Field(min_length=1, max_length=100)]
+    """The tool's own type of event, such as `page-scanned`."""
+    data: SkipValidation[JsonValue] = None  # the strict parser accepted it
+    """Any JSON."""
 
 
 class Result(Body):
-    """What the tool returned, or the error that the model is told: exactly one of the two."""
+    """The output of the tool, or the error for the model: exactly one of the two. Send `"output": null` if the tool
+    returned nothing."""
 
     claim_token: Token
-    output: SkipValidation[JsonValue] = None  # the gate checked it
+    output: SkipValidation[JsonValue] = None  # the strict parser accepted it
     """What the tool returned."""
-    error: Annotated[str, Field(min_length=1, max_length=20_000)] | None = None
-    """The error that the model is told."""
+    error: Annotated[str, Field(min_length=1, max_length=MAX_ERROR_CHARS)] | None = None
+    """The error for the model."""
 
     @model_validator(mode="after")
     def _one_of_two(self) -> Result:
         if self.error is not None and self.output is not None:
             raise ValueError("send output or error, not both")
+        if self.error is None and "output" not in self.model_fields_set:
+            raise ValueError('send output or error; send "output": null if the tool returned nothing')
         return self
 
 
@@ -124,7 +139,7 @@ class Release(Body):
 
 
 class McpServer(Body):
-    """An MCP server over Streamable HTTP; a header is its text, or `{"secret": name}`."""
+    """An MCP server over Streamable HTTP. A header is a text, or `{"secret": name}`."""
 
     url: Url
     headers: Annotated[Headers, at_most(50)] = Field(default_factory=dict)
@@ -144,47 +159,48 @@ async def copy_file(
     request: Request,
     work_id: WorkId,
     path: Annotated[str, Path(description="Relative to the workspace; it may contain slashes.")],
-    caller: Annotated[Caller, calling("tools:serve")],
+    caller: Annotated[Caller, require_scope("tools:serve")],
     calls: Calls,
 ) -> Response:
-    asked = paths.normalize(path)
+    target = paths.normalize(path)
     async with begin(request, caller) as op:
         await calls.workspace_scope(op.tx, caller, work_id)
     body = await receive_body(request, caller.tenant)
     async with begin(request, caller) as op:
         scope = await calls.lock_workspace_call(op.tx, caller, work_id)
         author = FileAuthor(scope.agent or caller.principal, None, scope.query_id)
-        row, new = await get_workspaces(request).write(op.tx, scope.thread_id, asked, body, author)
-        return await op.respond(row.wire(), 201 if new else 200)
+        row, new = await get_workspaces(request).write(op.tx, scope.thread_id, target, body, author)
+        return await op.respond(row.wire(), 201 if new else 200, row.location)
 
 
 @router.get(
     "/tool-calls/stream",
-    summary="Announces that there may be calls to claim; never the calls",
+    summary="Announce calls to claim, without the calls",
     description="Does not end. On each message, and after a reconnection, claim.",
     status_code=200,
     response_class=SseResponse,
-    responses={200: {"model": views.CallsHint}},
-    response_description="Messages of the type `calls`, whose data is an empty object.",
+    response_description="Messages of the type `calls`, whose data is `{}`.",
 )
-async def stream_tool_calls(request: Request, caller: Annotated[Caller, calling("tools:serve")]) -> Response:
+async def stream_tool_calls(
+    request: Request, caller: Annotated[Caller, require_scope("tools:serve")]
+) -> Response:
     async with claim_stream(request, caller) as place:
         return SseResponse(_hints(request, caller.tenant), place)
 
 
 async def _hints(request: Request, tenant: str) -> AsyncIterator[bytes]:
-    hints = request.app.state.services.call_hints
+    hints = request.app.state.services.call_notifications
     check = key_check(request)
     yield b"retry: 1000\n\nevent: calls\ndata: {}\n\n"
-    with hints.watch(tenant) as heard:
+    with hints.watch(tenant) as notified:
         while not hints.closed:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(LOOK_EVERY_S):
-                    await heard.wait()
+                    await notified.wait()
             with contextlib.suppress(Unavailable):
                 if not await check():
                     return
-            heard.clear()
+            notified.clear()
             yield b"event: calls\ndata: {}\n\n"
 
 
@@ -196,22 +212,36 @@ async def _hints(request: Request, tenant: str) -> AsyncIterator[bytes]:
     response_model=views.ClaimedCalls,
 )
 async def claim_tool_call(body: Claim, op: Serving, calls: Calls) -> Response:
-    served = [(t.name, t.definition_digest) for t in body.tools]
-    only = ClaimFilter(body.query_id, body.thread_id, body.runtime_id, body.purpose)
-    claimed = await calls.claim(op.tx, op.caller, served, body.max, body.lease_ms, body.claim_token, only)
+    claimed = await calls.claim(
+        op.tx,
+        op.caller,
+        tools=[ClaimableTool(tool.name, tool.definition_digest) for tool in body.tools],
+        limit=body.max,
+        lease_ms=body.lease_ms,
+        token=body.claim_token,
+        only=ClaimFilter(body.query_id, body.thread_id, body.runtime_id, body.purpose),
+    )
     return await op.respond({"calls": claimed}, secret=True)
 
 
-@router.get("/tool-calls", summary="Calls that left the service, newest first", response_model=views.CallPage)
+@router.get(
+    "/tool-calls",
+    summary="Calls that left the service, newest first",
+    description="A page examines the newest 2,000 calls at most, and those of one query if `queryId` is given. It may be "
+    "short or empty although there are more: follow `nextCursor` until it is null.",
+    response_model=views.CallPage,
+)
 async def list_tool_calls(
-    op: Reading,
+    op: ReadOperation,
     calls: Annotated[CallLedger, service("calls")],
     page: Paging,
     status: CallStatus | None = None,
     query_id: Annotated[str | None, Query(alias="queryId", max_length=100)] = None,
 ) -> Response:
-    rows = await calls.page(op.tx, page.last("tool-calls"), status, query_id, page.rows)
-    return await op.respond(page.body(rows, "workId"))
+    rows, last = await calls.page(
+        op.tx, after=page.last("tool-calls"), limit=page.limit, filters=CallFilter(status, query_id)
+    )
+    return await op.respond(page.body_until(rows, last))
 
 
 @router.post(
@@ -219,7 +249,7 @@ async def list_tool_calls(
     summary="Hold a claim longer, never beyond the tool's timeout",
     response_model=views.ClaimHeld,
 )
-async def heartbeat_tool_call(work_id: WorkId, body: Held, op: Serving, calls: Calls) -> Response:
+async def heartbeat_tool_call(work_id: WorkId, body: Heartbeat, op: Serving, calls: Calls) -> Response:
     until = await calls.heartbeat(op.tx, op.caller, work_id, body.claim_token, body.lease_ms)
     return await op.respond({"claimedUntil": until})
 
@@ -227,12 +257,23 @@ async def heartbeat_tool_call(work_id: WorkId, body: Held, op: Serving, calls: C
 @router.post(
     "/tool-calls/{work_id}/progress",
     summary="Tell the readers of the query how far a call is",
-    response_model=views.ProgressTold,
+    response_model=views.ProgressRecorded,
 )
 async def report_tool_progress(work_id: WorkId, body: Progress, op: Serving, calls: Calls) -> Response:
     fields = body.model_dump(exclude_none=True, exclude={"claim_token"})
     await calls.progress(op.tx, op.caller, work_id, body.claim_token, fields)
-    return await op.respond({"told": True})
+    return await op.respond({"recorded": True})
+
+
+@router.post(
+    "/tool-calls/{work_id}/events",
+    summary="Emit an event of the tool's own type to the readers of the query",
+    description=f"The event has the type `custom`. `data` has at most {MAX_TOOL_EVENT_BYTES // 1024} KiB of JSON.",
+    response_model=views.ToolEventEmitted,
+)
+async def emit_tool_event(work_id: WorkId, body: ToolEvent, op: Serving, calls: Calls) -> Response:
+    await calls.emit(op.tx, op.caller, work_id, body.claim_token, body.event_type, body.data)
+    return await op.respond({"emitted": True})
 
 
 @results.post(
@@ -263,12 +304,12 @@ async def release_tool_call(work_id: WorkId, body: Release, op: Serving, calls: 
 )
 async def list_mcp_tools(
     body: McpServer,
-    caller: Annotated[Caller, calling("runtimes:write")],
+    caller: Annotated[Caller, require_scope("runtimes:write")],
     pinning: Annotated[McpPinning, service("mcp_pinning")],
 ) -> Response:
     transport = McpTransport(url=body.url, headers=body.headers)
-    flaws = [FieldError(json_pointer(place), message) for place, message in transport_problems(transport)]
-    if flaws:
-        raise Invalid("The MCP server cannot be named so; see errors.", flaws)
-    found = await pinning.listed(caller.tenant, body.url, body.headers)
-    return json_response({"tools": specs(found, transport)})
+    errors = [FieldError(json_pointer(place), message) for place, message in transport_problems(transport)]
+    if errors:
+        raise Invalid("The URL or the headers of the MCP server are invalid; see errors.", errors)
+    tools = await pinning.list_tools(caller.tenant, body.url, body.headers)
+    return json_response({"tools": specs(tools, transport)})

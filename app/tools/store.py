@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Final, Literal
+
+from plangate.statuses import CallStatus
 
 from app.base.postgres.database import Database, Tx
-from app.tools.models import ClaimFilter
+from app.base.postgres.pages import PageStatements, fetch_page
+from app.tools.models import ClaimableTool, ClaimFilter, OutgoingCall, Purpose
 
-# Idempotent by the work: a query that is rebuilt finds the offer it had made.
+# Idempotent by the work: a query that is loaded again finds its offer.
 OFFER = """
 INSERT INTO outgoing_calls (tenant_id, work_id, query_id, purpose, sender, name, definition_digest, request, replay,
        status, claim_before, claim_within_ms, timeout_ms)
@@ -35,8 +40,8 @@ UPDATE outgoing_calls c SET status = 'claimed', claim_token_hash = $6, claimed_b
      ORDER BY o.created_at LIMIT $4 FOR UPDATE OF o SKIP LOCKED))
 RETURNING c.work_id, c.query_id, c.purpose, c.name, c.definition_digest, c.request, c.attempts, c.claimed_until, c.timeout_ms
 """
-# A claim whose answer was lost is asked for again under the token that the claimant chose, by who made it and within
-# what his key may serve.
+# A claim whose response was lost is repeated under the token that the claimant chose, by the same principal and within
+# what its key may serve.
 RECLAIM = """
 SELECT work_id, query_id, purpose, name, definition_digest, request, attempts, claimed_until, timeout_ms FROM outgoing_calls
  WHERE tenant_id = $1 AND status = 'claimed' AND claim_token_hash = $2 AND claimed_until > now()
@@ -47,8 +52,8 @@ UPDATE outgoing_calls SET claimed_until = least(now() + make_interval(secs => $4
  WHERE tenant_id = $1 AND work_id = $2 AND status = 'claimed' AND claim_token_hash = $3 AND claimed_until > now()
 RETURNING claimed_until
 """
-HELD = """
-SELECT query_id, name FROM outgoing_calls
+HOLDS = """
+SELECT query_id, name, purpose FROM outgoing_calls
  WHERE tenant_id = $1 AND work_id = $2 AND status = 'claimed' AND claim_token_hash = $3 AND claimed_until > now()
 """
 FINISH = """
@@ -67,8 +72,8 @@ UPDATE outgoing_calls SET status = 'open', claim_token_hash = NULL, claimed_by =
 RETURNING query_id
 """
 CALL_OF = "SELECT query_id, name, purpose FROM outgoing_calls WHERE tenant_id = $1 AND work_id = $2"
-# The service takes a call of its own under the epoch of its lease: the intent, before the first byte. One that an
-# earlier epoch had taken may have left; it is sent again only where that is safe.
+# The service takes a call of its own under the epoch of its lease: the intent, before the first byte. A call that an
+# earlier epoch took may have left; it is sent again only where that is safe.
 TAKE = """
 UPDATE outgoing_calls SET
        status = CASE WHEN status = 'claimed' AND epoch <> $4 AND replay = 'never' THEN 'unknown' ELSE 'claimed' END,
@@ -80,8 +85,8 @@ SETTLE = """
 UPDATE outgoing_calls SET status = $4, result = $5, done_at = now()
  WHERE tenant_id = $1 AND work_id = $2 AND sender = 'service' AND status = 'claimed' AND epoch = $3
 """
-# Only what nobody ever held was certainly not made: what lapsed and was offered again may have been. A call that ends
-# whoever takes it is not offered for ever: not after so many claims ($3), then $4 says so.
+# Only a call that nobody ever held was certainly not made; a call that lapsed and was offered again may have been. A call
+# that ends every process that takes it is offered for at most $3 claims; after that, $4 is its result.
 LAPSE = """
 UPDATE outgoing_calls SET
        status = CASE WHEN status = 'open' AND attempts = 0 THEN 'withdrawn'
@@ -92,128 +97,263 @@ UPDATE outgoing_calls SET
        claimed_until = NULL, claimed_by = NULL
  WHERE tenant_id = $1 AND work_id = $2
    AND ((status = 'claimed' AND claimed_until <= now()) OR (status = 'open' AND claim_before <= now()))
-RETURNING status, query_id
+RETURNING status
 """
 WITHDRAW = """
 UPDATE outgoing_calls SET status = CASE WHEN status = 'open' AND attempts = 0 THEN 'withdrawn' ELSE 'unknown' END
  WHERE tenant_id = $1 AND query_id = $2 AND status IN ('open', 'claimed')
 """
 DUE = "SELECT tenant_id, work_id FROM due_calls($1)"
-LIST = """
+# The newest $3 calls, of the query $4: the candidates of a page (docs/decisions/0018).
+_CANDIDATES = """
+SELECT * FROM outgoing_calls WHERE tenant_id = $1 AND work_id < coalesce($2, 'wrk_~') AND {which}
+ ORDER BY work_id DESC LIMIT $3
+"""
+_FILTERED = """
 SELECT work_id, query_id, purpose, sender, name, status, attempts, claimed_by, created_at, done_at,
-       octet_length(late_result) AS late_bytes, CASE WHEN octet_length(late_result) <= $6 THEN late_result END AS late_result
-  FROM outgoing_calls
- WHERE tenant_id = $1 AND ($2::text IS NULL OR work_id < $2) AND ($3::text IS NULL OR status = $3)
-   AND ($4::text IS NULL OR query_id = $4)
+       octet_length(late_result) AS late_bytes, CASE WHEN octet_length(late_result) <= $7 THEN late_result END AS late_result
+  FROM ({candidates}) AS calls WHERE ($6::text IS NULL OR status = $6)
  ORDER BY work_id DESC LIMIT $5
 """
-TELL = "SELECT pg_notify('plangate_calls', $1)"
-
-
-async def offer(tx: Tx, *args: Any) -> bool:
-    return await tx.run(OFFER, tx.tenant, *args) == "INSERT 0 1"
-
-
-async def take(tx: Tx, work_id: str, by: str, epoch: int) -> Any:
-    return await tx.row(TAKE, tx.tenant, work_id, by, epoch)
-
-
-async def settle(tx: Tx, work_id: str, epoch: int, status: str, result: bytes) -> None:
-    await tx.run(SETTLE, tx.tenant, work_id, epoch, status, result)
-
-
-async def outcome(tx: Tx, work_id: str) -> Any:
-    return await tx.row(OUTCOME, tx.tenant, work_id)
-
-
-async def offered(tx: Tx, query_id: str) -> list[str]:
-    return [r["work_id"] for r in await tx.fetch(OFFERED, tx.tenant, query_id)]
-
-
-async def claim(
-    tx: Tx,
-    names: Sequence[str],
-    digests: Sequence[str | None],
-    limit: int,
-    by: str,
-    token_hash: bytes,
-    lease_ms: int,
-    actions: bool,
-    only: ClaimFilter,
-) -> list[Any]:
-    return await tx.fetch(
-        CLAIM,
-        tx.tenant,
-        list(names),
-        list(digests),
-        limit,
-        by,
-        token_hash,
-        float(lease_ms),
-        actions,
-        only.purpose,
-        only.query_id,
-        only.thread_id,
-        only.runtime_id,
-    )
-
-
-async def reclaim(tx: Tx, token_hash: bytes, by: str, names: Sequence[str], actions: bool) -> list[Any]:
-    return await tx.fetch(RECLAIM, tx.tenant, token_hash, by, list(names), actions)
-
-
-async def heartbeat(tx: Tx, work_id: str, token_hash: bytes, lease_ms: int) -> Any:
-    return await tx.value(HEARTBEAT, tx.tenant, work_id, token_hash, float(lease_ms))
-
-
-async def held(tx: Tx, work_id: str, token_hash: bytes) -> Any:
-    return await tx.row(HELD, tx.tenant, work_id, token_hash)
-
-
-async def finish(tx: Tx, work_id: str, token_hash: bytes, result: bytes) -> str | None:
-    found: str | None = await tx.value(FINISH, tx.tenant, work_id, token_hash, result)
-    return found
-
-
-async def keep_late(tx: Tx, work_id: str, token_hash: bytes, result: bytes) -> Any:
-    return await tx.row(KEEP_LATE, tx.tenant, work_id, token_hash, result)
-
-
-async def release(tx: Tx, work_id: str, token_hash: bytes) -> str | None:
-    found: str | None = await tx.value(RELEASE, tx.tenant, work_id, token_hash)
-    return found
-
-
-async def call_of(tx: Tx, work_id: str) -> Any:
-    return await tx.row(CALL_OF, tx.tenant, work_id)
-
-
-async def lapse(tx: Tx, work_id: str, most_claims: int, why: bytes) -> Any:
-    return await tx.row(LAPSE, tx.tenant, work_id, most_claims, why)
-
-
-async def withdraw(tx: Tx, query_id: str) -> None:
-    await tx.run(WITHDRAW, tx.tenant, query_id)
-
-
-async def due(db: Database, limit: int) -> list[tuple[str, str]]:
-    return [(r["tenant_id"], r["work_id"]) for r in await db.call(DUE, limit)]
-
-
-async def page(tx: Tx, *args: Any) -> list[Any]:
-    return await tx.fetch(LIST, tx.tenant, *args)
-
-
-async def tell(tx: Tx) -> None:
-    await tx.run(TELL, tx.tenant)
-
-
+_SIZE = "coalesce(octet_length(late_result), 0)"
+LIST_OF_QUERY = PageStatements.from_candidates(
+    _FILTERED, _CANDIDATES.format(which="query_id = $4::text"), size=_SIZE, examined="$3", key="work_id"
+)
+LIST = PageStatements.from_candidates(
+    _FILTERED, _CANDIDATES.format(which="$4::text IS NULL"), size=_SIZE, examined="$3", key="work_id"
+)
+MAX_EXAMINED: Final = 2_000
+# A person decided to send a call again whose outcome is unknown.
 REOPEN = """
 UPDATE outgoing_calls SET status = 'open', claim_token_hash = NULL, claimed_by = NULL, claimed_until = NULL, result = NULL,
        epoch = NULL, done_at = NULL, request = $3, claim_before = now() + make_interval(secs => $4::float8 / 1000)
  WHERE tenant_id = $1 AND work_id = $2 AND status = 'unknown'
 """
+CLAIM_OF = "SELECT sender, status, claimed_by FROM outgoing_calls WHERE tenant_id = $1 AND work_id = $2"
+NOTIFY = "SELECT pg_notify('plangate_calls', $1)"
 
 
-async def reopen(tx: Tx, work_id: str, request: bytes, claim_within_ms: float | None) -> None:
-    await tx.run(REOPEN, tx.tenant, work_id, request, claim_within_ms)
+@dataclass(frozen=True, slots=True)
+class StoredResult:
+    """The status of a call, and the JSON of its result if it has one: `{"output": ...}` or `{"error": ...}`."""
+
+    status: CallStatus
+    result: bytes | None
+
+
+@dataclass(frozen=True, slots=True)
+class StartedAttempt:
+    """A call that the service took. `status` is `unknown` if it must not be sent again."""
+
+    status: Literal["claimed", "unknown"]
+    request: bytes
+    attempts: int
+
+
+@dataclass(frozen=True, slots=True)
+class ClaimedCallRow:
+    """A call that a client process has claimed."""
+
+    work_id: str
+    query_id: str
+    purpose: Purpose
+    name: str
+    definition_digest: str
+    request: bytes
+    attempts: int
+    claimed_until: datetime
+    timeout_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class CallHead:
+    """What a call is of."""
+
+    query_id: str
+    name: str
+    purpose: Purpose
+
+
+@dataclass(frozen=True, slots=True)
+class CallClaim:
+    """Who may act as a call. `claimed_by`: the principal that claimed it last."""
+
+    sender: Literal["client", "service"]
+    status: CallStatus
+    claimed_by: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class CallFilter:
+    """Which calls a list has; None excludes nothing."""
+
+    status: CallStatus | None = None
+    query_id: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class CallRow:
+    """A call in a list. `late_result` is None if it is larger than the caller wants."""
+
+    work_id: str
+    query_id: str
+    purpose: Purpose
+    sender: Literal["client", "service"]
+    name: str
+    status: CallStatus
+    attempts: int
+    claimed_by: str | None
+    created_at: datetime
+    done_at: datetime | None
+    late_bytes: int | None
+    late_result: bytes | None
+
+
+async def offer(tx: Tx, *, call: OutgoingCall) -> bool:
+    """Insert an open call. Return False if it was offered before."""
+    done = await tx.run(
+        OFFER,
+        tx.tenant,
+        call.work_id,
+        call.query_id,
+        call.purpose,
+        call.sender,
+        call.name,
+        call.definition_digest,
+        call.request,
+        call.replay,
+        call.claim_within_ms,
+        call.timeout_ms,
+    )
+    return done == "INSERT 0 1"
+
+
+async def reopen(tx: Tx, *, call: OutgoingCall) -> None:
+    await tx.run(REOPEN, tx.tenant, call.work_id, call.request, call.claim_within_ms)
+
+
+async def take(tx: Tx, *, work_id: str, by: str, epoch: int) -> StartedAttempt | None:
+    """Start an attempt of the service. Return None if the call has ended or belongs to clients."""
+    row = await tx.row(TAKE, tx.tenant, work_id, by, epoch)
+    return None if row is None else StartedAttempt(**row)
+
+
+async def settle(tx: Tx, *, work_id: str, epoch: int, status: CallStatus, result: bytes) -> None:
+    await tx.run(SETTLE, tx.tenant, work_id, epoch, status, result)
+
+
+async def stored_result(tx: Tx, *, work_id: str) -> StoredResult | None:
+    row = await tx.row(OUTCOME, tx.tenant, work_id)
+    return None if row is None else StoredResult(**row)
+
+
+async def offered(tx: Tx, *, query_id: str) -> list[str]:
+    return [r["work_id"] for r in await tx.fetch(OFFERED, tx.tenant, query_id)]
+
+
+async def claim(
+    tx: Tx,
+    *,
+    tools: Sequence[ClaimableTool],
+    limit: int,
+    by: str,
+    token_hash: bytes,
+    lease_ms: int,
+    with_actions: bool,
+    only: ClaimFilter,
+) -> list[ClaimedCallRow]:
+    rows = await tx.fetch(
+        CLAIM,
+        tx.tenant,
+        [tool.name for tool in tools],
+        [tool.definition_digest for tool in tools],
+        limit,
+        by,
+        token_hash,
+        float(lease_ms),
+        with_actions,
+        only.purpose,
+        only.query_id,
+        only.thread_id,
+        only.runtime_id,
+    )
+    return [ClaimedCallRow(**row) for row in rows]
+
+
+async def reclaim(
+    tx: Tx, *, token_hash: bytes, by: str, names: Sequence[str], with_actions: bool
+) -> list[ClaimedCallRow]:
+    rows = await tx.fetch(RECLAIM, tx.tenant, token_hash, by, list(names), with_actions)
+    return [ClaimedCallRow(**row) for row in rows]
+
+
+async def heartbeat(tx: Tx, *, work_id: str, token_hash: bytes, lease_ms: int) -> datetime | None:
+    """Extend a claim. Return until when, or None if it has lapsed."""
+    until: datetime | None = await tx.value(HEARTBEAT, tx.tenant, work_id, token_hash, float(lease_ms))
+    return until
+
+
+async def held_call(tx: Tx, *, work_id: str, token_hash: bytes) -> CallHead | None:
+    """Return the call if this token holds the claim on it."""
+    row = await tx.row(HOLDS, tx.tenant, work_id, token_hash)
+    return None if row is None else CallHead(**row)
+
+
+async def finish(tx: Tx, *, work_id: str, token_hash: bytes, result: bytes) -> bool:
+    """Record the result of a claimed call. Return False if the claim has lapsed."""
+    return await tx.value(FINISH, tx.tenant, work_id, token_hash, result) is not None
+
+
+async def keep_late(tx: Tx, *, work_id: str, token_hash: bytes, result: bytes) -> StoredResult | None:
+    """Store a late result as evidence. Return None if this token never held the call."""
+    row = await tx.row(KEEP_LATE, tx.tenant, work_id, token_hash, result)
+    return None if row is None else StoredResult(**row)
+
+
+async def release(tx: Tx, *, work_id: str, token_hash: bytes) -> bool:
+    """Offer a claimed call again. Return False if this token does not hold it."""
+    return await tx.value(RELEASE, tx.tenant, work_id, token_hash) is not None
+
+
+async def head(tx: Tx, *, work_id: str) -> CallHead | None:
+    row = await tx.row(CALL_OF, tx.tenant, work_id)
+    return None if row is None else CallHead(**row)
+
+
+async def load_claim(tx: Tx, *, work_id: str) -> CallClaim | None:
+    row = await tx.row(CLAIM_OF, tx.tenant, work_id)
+    return None if row is None else CallClaim(**row)
+
+
+async def lapse(tx: Tx, *, work_id: str, max_claims: int, final_result: bytes) -> CallStatus | None:
+    """End a claim or an offer whose time has passed. Return the new status, or None if its time has not passed."""
+    status: CallStatus | None = await tx.value(LAPSE, tx.tenant, work_id, max_claims, final_result)
+    return status
+
+
+async def withdraw(tx: Tx, *, query_id: str) -> None:
+    await tx.run(WITHDRAW, tx.tenant, query_id)
+
+
+async def due(db: Database, *, limit: int) -> list[tuple[str, str]]:
+    """Return the tenants and work ids of calls whose time has passed."""
+    return [(r["tenant_id"], r["work_id"]) for r in await db.call(DUE, limit)]
+
+
+async def page(
+    tx: Tx, *, after: str | None, limit: int, filters: CallFilter, max_late_bytes: int
+) -> tuple[list[CallRow], str | None]:
+    """Return up to `limit` calls, newest first, and the id after which the next page begins, or None on the last."""
+    rows, last = await fetch_page(
+        tx,
+        LIST if filters.query_id is None else LIST_OF_QUERY,
+        candidates=(after, MAX_EXAMINED, filters.query_id),
+        limit=limit,
+        filters=(filters.status, max_late_bytes),
+    )
+    return [CallRow(**row) for row in rows], last
+
+
+async def notify_clients(tx: Tx) -> None:
+    """Announce to the tenant's processes, on commit, that there may be calls to claim."""
+    await tx.run(NOTIFY, tx.tenant)

@@ -1,20 +1,20 @@
-"""Answers of the routes of client calls."""
+"""The responses of the routes of client calls."""
 
 from __future__ import annotations
 
 from datetime import datetime
 from typing import Annotated, Literal
 
-from plangate.events import JsonObject
 from plangate.spec.models import ToolSpec
 from plangate.statuses import CallStatus
 from pydantic import Field, JsonValue
 
 from app.base.responses import CursorPage, View
+from app.events import JsonObject
 
 
 class CallContext(View):
-    """Where in which query the call was made. `toolUseId` is the model's own id of it, `resourceId` the tenant's."""
+    """The origin of a call. `toolUseId` is the model's own id of the call, `resourceId` the tenant's id."""
 
     tool_use_id: str | None = None
     work_id: str | None = None
@@ -26,7 +26,7 @@ class CallContext(View):
 
 
 class Claimed(View):
-    """A call that is now the claimant's. Its result needs `claimToken`; `claims` counts who had it before, too."""
+    """A claimed call. Posting its result needs `claimToken`; `claims` counts all claims of the call."""
 
     work_id: str
     query_id: str
@@ -57,7 +57,7 @@ class ReferenceName(View):
 
 
 class ActionToDo(View):
-    """An approved action; its key is the same for every attempt at it."""
+    """An approved action. Every attempt at it has the same key."""
 
     index: int
     """The place of the action in its plan, counted from 0."""
@@ -71,8 +71,8 @@ class ActionToDo(View):
 
 
 class ActionCall(Claimed):
-    """Approved actions to carry out. `resolvedRefs` has the values of their references by kind and id; `args` is the
-    payload where a declared tool carries the one action out."""
+    """Approved actions to carry out. `resolvedRefs` has the values of their references by kind and id. `args` is the
+    payload, if a declared tool carries out the one action."""
 
     purpose: Literal["action"]
     """Always `action`."""
@@ -94,7 +94,7 @@ class ActionCall(Claimed):
 
 
 class PredicateContext(View):
-    """What a predicate may look at beside the arguments."""
+    """What a predicate can use besides the arguments."""
 
     tool: str
     agent: str
@@ -116,19 +116,25 @@ class PredicateCall(Claimed):
     """What a predicate may look at beside the arguments."""
 
 
-class CallsHint(View):
-    """There may be calls to claim. The message has no fields."""
-
-
 class ClaimedCalls(View):
     calls: list[Annotated[ToolCall | ActionCall | PredicateCall, Field(discriminator="purpose")]]
     """The calls that are the claimant's now."""
 
 
+class LateResult(View):
+    """A result that came after the claim had lapsed: `output` or `error`, or a `note` if it is larger than 4 KiB."""
+
+    output: JsonValue = None
+    """What the tool or dispatcher returned."""
+    error: str | None = None
+    """Why it failed."""
+    note: str | None = None
+    """How large the result is, in place of it."""
+
+
 class CallView(View):
-    """A call that left the service, without its arguments; `sender` says who brings it to its code. `lateResult` is what came
-    after its claim had lapsed, `{output}` or `{error}`, of up to 4 KiB: it changes nothing, and is evidence for who
-    looks."""
+    """A call that left the service, without its arguments. `sender` says who sends it to its code. `lateResult` is a
+    result that came after the claim had lapsed: it is evidence and changes nothing."""
 
     work_id: str
     query_id: str
@@ -145,7 +151,7 @@ class CallView(View):
     created_at: datetime
     done_at: datetime | None
     """When it ended."""
-    late_result: JsonObject | None
+    late_result: LateResult | None
     """A result that came too late: it is kept as evidence and changes nothing."""
 
 
@@ -157,17 +163,24 @@ class ClaimHeld(View):
     claimed_until: datetime
 
 
-class ProgressTold(View):
-    told: Literal[True]
+class ProgressRecorded(View):
+    recorded: Literal[True]
     """Always true."""
 
 
 class ResultPosted(View):
-    """`adopted` is false for a result that came late: it is kept as evidence and changes nothing."""
+    """`adopted` is false for a late result: it is kept as evidence and changes nothing."""
 
     work_id: str
     adopted: bool
     """Whether it counts; a late result is kept as evidence and changes nothing."""
+
+
+class ToolEventEmitted(View):
+    """The event is in the journal of the query."""
+
+    emitted: Literal[True]
+    """Always true."""
 
 
 class ClaimReleased(View):
@@ -177,7 +190,7 @@ class ClaimReleased(View):
 
 
 class McpTools(View):
-    """Names are those of the server where a spec takes them; else `transport.tool` has the name there."""
+    """Tools have the names of the server if a spec accepts them; otherwise `transport.tool` has the server's name."""
 
     tools: list[ToolSpec]
     """The tools, ready for a spec."""

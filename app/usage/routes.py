@@ -2,18 +2,27 @@
 
 from __future__ import annotations
 
-import re
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Annotated
 
 from fastapi import APIRouter, Path, Query, Request, Response
-from plangate.events import WorkKind, WorkStatus
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field
 from pydantic.alias_generators import to_camel
 
-from app.tenancy.http import MAX_PAGE, GatedRoute, Reading, calling, door_of, json_response, page_of
+from app.events import WorkKind, WorkStatus
+from app.tenancy.http import (
+    MAX_PAGE,
+    GatedRoute,
+    Moment,
+    ReadOperation,
+    api_context,
+    json_response,
+    page_of,
+    require_scope,
+)
 from app.tenancy.models import Caller
 from app.usage import service, views
+from app.usage.models import WorkFilter
 
 router = APIRouter(route_class=GatedRoute, tags=["work"])
 
@@ -24,7 +33,7 @@ class Parameters(BaseModel):
     model_config = ConfigDict(alias_generator=to_camel, frozen=True)
 
 
-class WorkFilter(Parameters):
+class WorkParameters(Parameters):
     limit: Annotated[int, Field(ge=1, le=MAX_PAGE, description="How many at most, newest first.")] = 50
     cursor: Annotated[str | None, Field(max_length=4096, description="`nextCursor` of the page before.")] = (
         None
@@ -36,22 +45,6 @@ class WorkFilter(Parameters):
 
 class TreeParameters(Parameters):
     tree: Annotated[bool, Field(description="Also everything below it, as `below`.")] = False
-
-
-def _require_date(value: object) -> object:
-    """Reject numbers, which would be parsed as seconds since 1970."""
-    if isinstance(value, str) and re.match(r"\d{4}-\d\d-\d\d", value):
-        return value
-    raise ValueError("must be a date such as 2026-11-21, or a time such as 2026-11-21T17:32:34Z")
-
-
-def _to_utc(value: datetime) -> datetime:
-    if not 2000 <= value.year <= 2200:
-        raise ValueError("the year must be from 2000 to 2200")
-    return value if value.tzinfo else value.replace(tzinfo=UTC)
-
-
-Moment = Annotated[datetime, BeforeValidator(_require_date), AfterValidator(_to_utc)]
 
 
 class UsageParameters(Parameters):
@@ -68,13 +61,12 @@ class UsageParameters(Parameters):
 
 
 @router.get("/work-records", summary="Work records, newest first", response_model=views.WorkPage)
-async def list_work_records(parameters: Annotated[WorkFilter, Query()], op: Reading) -> Response:
+async def list_work_records(parameters: Annotated[WorkParameters, Query()], op: ReadOperation) -> Response:
     page = page_of(op.request, parameters.limit, parameters.cursor)
     last = page.last(f"work-records {parameters.query_id} {parameters.kind} {parameters.status}")
-    items, after = await service.page(
-        op.tx, last, parameters.query_id, parameters.kind, parameters.status, page.limit
-    )
-    return await op.respond(page.body_until(items, None if after is None else [after]))
+    filters = WorkFilter(last, parameters.query_id, parameters.kind, parameters.status)
+    items, after = await service.page(op.tx, filters, page.limit)
+    return await op.respond(page.body_until(items, after))
 
 
 @router.get(
@@ -86,10 +78,10 @@ async def read_work_record(
     request: Request,
     work_id: Annotated[str, Path(max_length=100)],
     parameters: Annotated[TreeParameters, Query()],
-    caller: Annotated[Caller, calling("read")],
+    caller: Annotated[Caller, require_scope("read")],
 ) -> Response:
     return json_response(
-        await service.read_record(door_of(request).db, caller.tenant, work_id, tree=parameters.tree)
+        await service.read_record(api_context(request).db, caller.tenant, work_id, tree=parameters.tree)
     )
 
 
@@ -100,7 +92,7 @@ async def read_work_record(
     "revisions of one artifact stand together, the latest first.",
     response_model=views.UsageReport,
 )
-async def read_usage(parameters: Annotated[UsageParameters, Query()], op: Reading) -> Response:
+async def read_usage(parameters: Annotated[UsageParameters, Query()], op: ReadOperation) -> Response:
     page = page_of(op.request, parameters.limit, parameters.cursor)
     position = page.position(f"usage {parameters.group_by} {parameters.from_} {parameters.to}")
     if position is None:

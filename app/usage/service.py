@@ -14,7 +14,8 @@ from app.base.errors import FieldError, Invalid, NotFound
 from app.base.ids import is_id
 from app.base.postgres.database import Database, StatementTimeout, Tx
 from app.usage import store
-from app.usage.models import UsageSum, group_key, record_wire, summary_wire, tree_wire, usage_row_wire
+from app.usage.models import WorkFilter, WorkRow, record_wire, summary_wire, tree_wire
+from app.usage.views import GroupBy
 
 MAX_TREE_RECORDS = 20_000
 MAX_SCANNED_RECORDS = 5_000  # per page, however few of them match
@@ -25,15 +26,16 @@ async def list_query_records(db: Database, tenant: str, query_id: str) -> bytes:
     """Return the response with all records of a query, oldest first. The caller checks that the query
     exists."""
     async with db.transaction(tenant) as tx:
-        rows = await store.query_records(tx, query_id, MAX_LIST_BODY_BYTES)
-        uses = await store.uses(tx, [r["id"] for r in rows])
-        statements = await store.statements(tx, [r["id"] for r in rows])
+        records = await store.query_records(tx, query_id=query_id, body_bytes=MAX_LIST_BODY_BYTES)
+        ids = [record.id for record in records]
+        uses = await store.uses(tx, work_ids=ids)
+        statements = await store.statements(tx, work_ids=ids)
 
     def encode() -> bytes:
         items = []
-        for row in rows:
-            item = record_wire(row, uses.get(row["id"], ()), statements.get(row["id"]))
-            if row["bodies"] > MAX_LIST_BODY_BYTES:
+        for record in records:
+            item = record_wire(record, uses.get(record.id, ()), statements.get(record.id))
+            if record.bodies > MAX_LIST_BODY_BYTES:
                 item["bodiesLeftOut"] = True
             items.append(item)
         return orjson.dumps({"items": items})
@@ -44,46 +46,43 @@ async def list_query_records(db: Database, tenant: str, query_id: str) -> bytes:
 async def read_record(db: Database, tenant: str, work_id: str, *, tree: bool) -> bytes:
     """Return the response with a record, its bodies and its rollup. Raise NotFound."""
     async with db.transaction(tenant) as tx:
-        row = await _load_record(tx, work_id)
-        uses = (await store.uses(tx, [work_id])).get(work_id, [])
-        statement = (await store.statements(tx, [work_id])).get(work_id)
-        if not tree or row["query_id"] is None:
-            rollup = UsageSum.from_rows(*await store.rollup(tx, work_id, row["query_id"])).wire()
-            out = {**record_wire(row, uses, statement), "rollup": rollup}
+        record = await _load_record(tx, work_id)
+        uses = (await store.uses(tx, work_ids=[work_id])).get(work_id, [])
+        statement = (await store.statements(tx, work_ids=[work_id])).get(work_id)
+        if not tree or record.query_id is None:
+            rollup = await store.rollup(tx, work_id=work_id, query_id=record.query_id)
+            out = {**record_wire(record, uses, statement), "rollup": rollup.wire()}
             return orjson.dumps({**out, "below": []} if tree else out)
-        rows = await store.tree(tx, row["query_id"], MAX_TREE_RECORDS + 1)
-        used = await store.uses_by_record(tx, [r["id"] for r in rows[:MAX_TREE_RECORDS]])
-    if len(rows) > MAX_TREE_RECORDS:
+        records = await store.tree(tx, query_id=record.query_id, limit=MAX_TREE_RECORDS + 1)
+        used = await store.uses_by_record(tx, work_ids=[r.id for r in records[:MAX_TREE_RECORDS]])
+    if len(records) > MAX_TREE_RECORDS:
         raise Invalid(
             f"The query has more than {MAX_TREE_RECORDS} work records, too many for one tree. Read them in pages, "
-            f"GET /work-records?queryId={row['query_id']}, and this record without tree."
+            f"GET /work-records?queryId={record.query_id}, and this record without tree."
         )
 
     def encode() -> bytes:
-        found = {u["work_id"]: UsageSum.from_rows(u) for u in used}
-        top, *below = tree_wire(rows, found, work_id)
-        return orjson.dumps({**record_wire(row, uses, statement), "rollup": top["rollup"], "below": below})
+        top, *below = tree_wire(records, used, work_id)
+        return orjson.dumps({**record_wire(record, uses, statement), "rollup": top["rollup"], "below": below})
 
     return await asyncio.to_thread(encode)
 
 
-async def _load_record(tx: Tx, work_id: str) -> Any:
-    row = await store.record(tx, work_id) if is_id("wrk_", work_id) else None
-    if row is None:
+async def _load_record(tx: Tx, work_id: str) -> WorkRow:
+    record = await store.record(tx, work_id=work_id) if is_id("wrk_", work_id) else None
+    if record is None:
         raise NotFound(f"There is no work record {work_id!r}.")
-    return row
+    return record
 
 
-async def page(
-    tx: Tx, before: str | None, query_id: str | None, kind: str | None, status: str | None, limit: int
-) -> tuple[list[dict[str, Any]], str | None]:
+async def page(tx: Tx, filters: WorkFilter, limit: int) -> tuple[list[dict[str, Any]], str | None]:
     """Return records, newest first, and the id after which the next page begins, if there may be more."""
     await tx.set_repeatable_read()
-    rows = await store.page(tx, before, query_id, kind, status, limit + 1, MAX_SCANNED_RECORDS)
-    items = [summary_wire(r) for r in rows]
-    if len(items) > limit:
-        return items[:limit], items[limit - 1]["id"]
-    return items, await store.last_scanned(tx, before, query_id, MAX_SCANNED_RECORDS)
+    records = await store.page(tx, filters=filters, limit=limit + 1, scan_limit=MAX_SCANNED_RECORDS)
+    items = [summary_wire(record) for record in records[:limit]]
+    if len(records) > limit:
+        return items, items[-1]["id"]
+    return items, await store.last_scanned(tx, filters=filters, scan_limit=MAX_SCANNED_RECORDS)
 
 
 MAX_RANGE = timedelta(days=366)
@@ -107,28 +106,29 @@ class TimeRange:
                 "The range is empty.", [FieldError("query:from", f"must be before {rfc3339(until)}")]
             )
         if until - since > MAX_RANGE:
-            told = f"at most {MAX_RANGE.days} days before the end: {rfc3339(until - MAX_RANGE)}"
-            raise Invalid("The range is too long.", [FieldError("query:from", told)])
+            message = f"at most {MAX_RANGE.days} days before the end: {rfc3339(until - MAX_RANGE)}"
+            raise Invalid("The range is too long.", [FieldError("query:from", message)])
         return cls(since, until)
 
 
 async def usage(
-    tx: Tx, by: str, within: TimeRange, after: str | None, limit: int
+    tx: Tx, by: GroupBy, within: TimeRange, after: str | None, limit: int
 ) -> tuple[dict[str, Any], list[dict[str, Any]], str | None]:
     """Return the sums of the range, its groups, and the key after which the next page begins, if any. Raise Invalid."""
     try:
-        total, groups = await store.usage(tx, by, within.since, within.until, after, limit + 1)
+        total, groups = await store.usage(
+            tx, by=by, since=within.since, until=within.until, after=after, limit=limit + 1
+        )
     except StatementTimeout as error:
-        told = "request fewer days at once"
         raise Invalid(
-            "The range contains too much work to sum up in time.", [FieldError("query:from", told)]
+            "The range contains too much work to sum up in time.",
+            [FieldError("query:from", "request fewer days at once")],
         ) from error
-    shown = groups[:limit]
     head = {
         "groupBy": by,
         "from": rfc3339(within.since),
         "to": rfc3339(within.until),
-        "totals": usage_row_wire(total),
+        "totals": total.wire(),
     }
-    items = [{**group_key(by, row["key"]), **usage_row_wire(row)} for row in shown]
-    return head, items, shown[-1]["key"] if len(groups) > limit else None
+    items = [group.wire_with_key(by) for group in groups[:limit]]
+    return head, items, groups[limit - 1].key if len(groups) > limit else None

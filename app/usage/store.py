@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
 
 from app.base.postgres.database import Tx
+from app.events import Usage
+from app.usage.columns import USAGE_SUMS
+from app.usage.models import KeptOutSum, UsageGroupSum, UsageSum, WorkFilter, WorkRow
+from app.usage.views import GroupBy, ReferenceUse, Spent, StatementView
+
+MAX_INLINE_RECORDS = 500
 
 # What is not over stands still while its query does.
 COLUMNS = """w.id, w.parent_id, w.kind, w.name, w.agent, w.query_id, w.thread_id,
@@ -45,15 +51,12 @@ SELECT {COLUMNS}, {SHORT_ERROR} FROM (
  ORDER BY w.id DESC LIMIT $5
 """
 PAGE_OF_QUERY = PAGE.replace("WHERE tenant_id = $1", "WHERE tenant_id = $1 AND query_id = $7")
-LOOKED_AT = """
+LAST_SCANNED = """
 SELECT id FROM work_records WHERE tenant_id = $1 AND ($2::text IS NULL OR id < $2) ORDER BY id DESC OFFSET $3 LIMIT 1
 """
-LOOKED_AT_OF_QUERY = LOOKED_AT.replace("WHERE tenant_id = $1", "WHERE tenant_id = $1 AND query_id = $4")
-SPENT = """count(*) FILTER (WHERE kind = 'model_call') AS model_calls,
- coalesce(sum(input_tokens), 0)::bigint AS input_tokens, coalesce(sum(output_tokens), 0)::bigint AS output_tokens,
- coalesce(sum(cache_read_tokens), 0)::bigint AS cache_read_tokens,
- coalesce(sum(cache_write_tokens), 0)::bigint AS cache_write_tokens,
- coalesce(sum(reasoning_tokens), 0)::bigint AS reasoning_tokens, sum(cost_usd::numeric)::float8 AS cost_usd,
+LAST_SCANNED_OF_QUERY = LAST_SCANNED.replace("WHERE tenant_id = $1", "WHERE tenant_id = $1 AND query_id = $4")
+SPENT = f"""count(*) FILTER (WHERE kind = 'model_call') AS model_calls,
+ {USAGE_SUMS},
  count(*) FILTER (WHERE kind = 'model_call' AND cost_usd IS NULL AND input_tokens + output_tokens
                   + cache_read_tokens + cache_write_tokens > 0) AS unpriced_calls"""
 USED = """count(*) AS uses, coalesce(sum(size_bytes), 0)::bigint AS size_bytes,
@@ -86,63 +89,73 @@ SELECT work_id, source, sql, rows, bytes, elapsed_ms, truncated, error FROM sour
 """
 
 
-async def record(tx: Tx, work_id: str) -> Any:
-    return await tx.row(RECORD, tx.tenant, work_id)
+async def record(tx: Tx, *, work_id: str) -> WorkRow | None:
+    row = await tx.row(RECORD, tx.tenant, work_id)
+    return None if row is None else WorkRow(**row)
 
 
-async def query_records(tx: Tx, query_id: str, body_bytes: int) -> list[Any]:
+async def query_records(tx: Tx, *, query_id: str, body_bytes: int) -> list[WorkRow]:
     """Return all records of a query, oldest first; the first of them with input, output and error."""
-    return await tx.fetch(OF_QUERY, tx.tenant, query_id, body_bytes)
+    return await _records(tx, OF_QUERY, query_id, body_bytes)
 
 
-async def tree(tx: Tx, query_id: str, limit: int) -> list[Any]:
+async def tree(tx: Tx, *, query_id: str, limit: int) -> list[WorkRow]:
     """Return records of a query, oldest first, without input and output."""
-    return await tx.fetch(TREE, tx.tenant, query_id, limit)
+    return await _records(tx, TREE, query_id, limit)
 
 
-async def page(
-    tx: Tx,
-    before: str | None,
-    query_id: str | None,
-    kind: str | None,
-    status: str | None,
-    limit: int,
-    scan_limit: int,
-) -> list[Any]:
+async def page(tx: Tx, *, filters: WorkFilter, limit: int, scan_limit: int) -> list[WorkRow]:
     """Return at most `limit` matching records among the next `scan_limit`, newest first."""
-    if query_id is None:
-        return await tx.fetch(PAGE, tx.tenant, before, kind, status, limit, scan_limit)
-    return await tx.fetch(PAGE_OF_QUERY, tx.tenant, before, kind, status, limit, scan_limit, query_id)
+    sql, query_id = (PAGE, ()) if filters.query_id is None else (PAGE_OF_QUERY, (filters.query_id,))
+    return await _records(tx, sql, filters.before, filters.kind, filters.status, limit, scan_limit, *query_id)
 
 
-async def last_scanned(tx: Tx, before: str | None, query_id: str | None, scan_limit: int) -> str | None:
-    """Return the last of the next `scan_limit` records, or None if there are fewer."""
-    if query_id is None:
-        found = await tx.value(LOOKED_AT, tx.tenant, before, scan_limit - 1)
-    else:
-        found = await tx.value(LOOKED_AT_OF_QUERY, tx.tenant, before, scan_limit - 1, query_id)
-    return None if found is None else str(found)
+async def last_scanned(tx: Tx, *, filters: WorkFilter, scan_limit: int) -> str | None:
+    """Return the id of the last of the next `scan_limit` records, or None if there are fewer."""
+    sql, query_id = (
+        (LAST_SCANNED, ()) if filters.query_id is None else (LAST_SCANNED_OF_QUERY, (filters.query_id,))
+    )
+    last: str | None = await tx.value(sql, tx.tenant, filters.before, scan_limit - 1, *query_id)
+    return last
 
 
-async def rollup(tx: Tx, work_id: str, query_id: str | None) -> tuple[Any, Any]:
+async def _records(tx: Tx, sql: str, *parameters: str | int | None) -> list[WorkRow]:
+    rows = await tx.fetch(sql, tx.tenant, *parameters)
+
+    def build() -> list[WorkRow]:
+        return [WorkRow(**row) for row in rows]
+
+    # A thread takes many records off the event loop.
+    return build() if len(rows) <= MAX_INLINE_RECORDS else await asyncio.to_thread(build)
+
+
+async def rollup(tx: Tx, *, work_id: str, query_id: str | None) -> UsageSum:
     """Return what a record and its descendants used, and what they did with references. Call it last in a
     transaction."""
     await tx.run(NO_NESTED_LOOPS)
-    spent = await tx.row(ROLLUP, tx.tenant, work_id, query_id)
-    return spent, await tx.row(USED_BY_ALL, tx.tenant, spent["ids"])
+    spent = dict(await tx.row(ROLLUP, tx.tenant, work_id, query_id))
+    used = await tx.row(USED_BY_ALL, tx.tenant, spent.pop("ids"))
+    return UsageSum(**spent, **used)
 
 
-async def uses_by_record(tx: Tx, work_ids: Sequence[str]) -> list[Any]:
-    """Return the sums of what each of these records did with references."""
-    return await tx.fetch(USED_BY_EACH, tx.tenant, list(work_ids))
+async def uses_by_record(tx: Tx, *, work_ids: Sequence[str]) -> dict[str, UsageSum]:
+    """Return the sums of what these records did with references, by the id of the record."""
+    rows = [dict(row) for row in await tx.fetch(USED_BY_EACH, tx.tenant, list(work_ids))]
+    return {row.pop("work_id"): UsageSum(**row) for row in rows}
 
 
-async def uses(tx: Tx, work_ids: Sequence[str]) -> dict[str, list[Any]]:
-    """Return what these records did with references, in order."""
-    found: dict[str, list[Any]] = {}
-    for row in await tx.fetch(USES, tx.tenant, list(work_ids)):
-        found.setdefault(row["work_id"], []).append(row)
-    return found
+async def uses(tx: Tx, *, work_ids: Sequence[str]) -> dict[str, list[ReferenceUse]]:
+    """Return what these records did with references, in order, by the id of the record."""
+    uses: dict[str, list[ReferenceUse]] = {}
+    for row in map(dict, await tx.fetch(USES, tx.tenant, list(work_ids))):
+        uses.setdefault(row.pop("work_id"), []).append(ReferenceUse.model_construct(**row))
+    return uses
+
+
+async def statements(tx: Tx, *, work_ids: Sequence[str]) -> dict[str, StatementView]:
+    """Return the statements that these records ran on data sources, by the id of the record."""
+    rows = [dict(row) for row in await tx.fetch(STATEMENTS, tx.tenant, list(work_ids))]
+    return {row.pop("work_id"): StatementView.model_construct(**row) for row in rows}
 
 
 # -- sums over many queries
@@ -174,6 +187,12 @@ GROUPINGS = {
         "to_char(u.at AT TIME ZONE 'UTC', 'YYYY-MM-DD')",
         newest_first=True,
     ),
+}
+# The name of the runtime of a query; NULL if its thread was deleted.
+RUNTIME = """(SELECT r.name FROM queries q JOIN runtimes r ON r.tenant_id = $1 AND r.id = q.runtime_id
+  WHERE q.tenant_id = $1 AND q.id = {query_id})"""
+GROUPINGS |= {
+    "runtime": Grouping(RUNTIME.format(query_id="c.query_id"), RUNTIME.format(query_id="w.query_id")),
 }
 # Sorts the revisions of a chain of artifacts beside each other.
 REVISION = """(SELECT coalesce(a.first_id, a.id) || '/' || lpad(a.revision::text, 9, '0') || '/' || a.id
@@ -280,31 +299,28 @@ WITH RECURSIVE calls AS (
 SELECT * FROM groups WHERE is_total OR $4::text IS NULL OR key IS NULL OR key {beyond} $4
  ORDER BY is_total DESC, key {order} NULLS LAST LIMIT $5
 """
-SUMMED = (
-    "model_calls",
-    "input_tokens",
-    "output_tokens",
-    "cache_read_tokens",
-    "cache_write_tokens",
-    "reasoning_tokens",
-    "unpriced_calls",
+# The columns of what models used, each also for failed work alone.
+_SPENT = (
+    "cost_usd",
+    *(name for name in Spent.model_fields if name not in ("usage", "cost_usd")),
+    *Usage.model_fields,
 )
-_KEPT_OUT = ("size_bytes", "prompt_bytes", "kept_out_bytes")
 # The kinds of uses: the prefix of their columns, and which entries are theirs.
-_USES = {"": "of_reference", "artifact_": "NOT of_reference"}
+_USES = {"reference_": "of_reference", "artifact_": "NOT of_reference"}
 
 
 def _sums() -> str:
     cost = "sum(cost_usd::numeric)"  # decimals: see app/llm/prices.py
     out = [f"{cost}::float8 AS cost_usd", f"({cost} FILTER (WHERE failed))::float8 AS failed_cost_usd"]
-    out += [f"coalesce(sum({name}), 0)::bigint AS {name}" for name in SUMMED]
-    out += [f"coalesce(sum({name}) FILTER (WHERE failed), 0)::bigint AS failed_{name}" for name in SUMMED]
+    for name in _SPENT[1:]:
+        out.append(f"coalesce(sum({name}), 0)::bigint AS {name}")
+        out.append(f"coalesce(sum({name}) FILTER (WHERE failed), 0)::bigint AS failed_{name}")
     for prefix, own in _USES.items():
         out.append(f"count(*) FILTER (WHERE {own}) AS {prefix}uses")
-        for name in _KEPT_OUT:
+        for name in ("size_bytes", "prompt_bytes", "kept_out_bytes"):
             out.append(f"coalesce(sum({name}) FILTER (WHERE {own}), 0)::bigint AS {prefix}{name}")
         for name in ("tokens", "usd"):  # what is estimated, and from how many of the bytes
-            out.append(f"sum({name}) FILTER (WHERE {own}) AS {prefix}kept_out_{name}")
+            out.append(f"sum({name}) FILTER (WHERE {own}) AS {prefix}{name}")
             known = f"{own} AND {name} IS NOT NULL"
             out.append(
                 f"coalesce(sum(kept_out_bytes) FILTER (WHERE {known}), 0)::bigint AS {prefix}{name}_bytes"
@@ -316,8 +332,8 @@ def usage_sql(name: str) -> str:
     by = GROUPINGS[name]
     order, beyond = ("DESC", "<") if by.newest_first else ("ASC", ">")
     joined = "FULL JOIN (SELECT call, artifact FROM led WHERE call IS NOT NULL) l ON l.call = c.id"
-    made, led = (LED, joined) if by.by_artifact else ("", "")
-    keys = {"of_call": by.of_call, "of_use": by.of_use, "made": made, "led": led}
+    led_sql, led = (LED, joined) if by.by_artifact else ("", "")
+    keys = {"of_call": by.of_call, "of_use": by.of_use, "made": led_sql, "led": led}
     return USAGE.format(
         **keys, of_artifact=by.of_artifact or by.of_use, sums=_sums(), order=order, beyond=beyond
     )
@@ -328,16 +344,19 @@ USAGE_TIMEOUT_S = 3.0
 
 
 async def usage(
-    tx: Tx, by: str, since: datetime, until: datetime, after: str | None, limit: int
-) -> tuple[Any, list[Any]]:
+    tx: Tx, *, by: GroupBy, since: datetime, until: datetime, after: str | None, limit: int
+) -> tuple[UsageGroupSum, list[UsageGroupSum]]:
     """Return the total over everything that began in the range, and `limit` groups after a key. Raise
     StatementTimeout."""
-    total, *groups = await tx.fetch_within(
-        USAGE_TIMEOUT_S, USAGE_BY[by], tx.tenant, since, until, after, limit + 1
-    )
+    rows = await tx.fetch_within(USAGE_TIMEOUT_S, USAGE_BY[by], tx.tenant, since, until, after, limit + 1)
+    total, *groups = [
+        UsageGroupSum(
+            row["key"],
+            spent=UsageSum(**{name: row[name] for name in _SPENT}),
+            failed=UsageSum(**{name: row[f"failed_{name}"] for name in _SPENT}),
+            references=KeptOutSum(**{name: row[f"reference_{name}"] for name in KeptOutSum.__slots__}),
+            artifacts=KeptOutSum(**{name: row[f"artifact_{name}"] for name in KeptOutSum.__slots__}),
+        )
+        for row in rows
+    ]
     return total, groups
-
-
-async def statements(tx: Tx, work_ids: Sequence[str]) -> dict[str, Any]:
-    """Return the statements that these records ran on data sources, by the record's id."""
-    return {row["work_id"]: row for row in await tx.fetch(STATEMENTS, tx.tenant, list(work_ids))}

@@ -5,17 +5,17 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Annotated, Literal
 
-from plangate.events import Usage, WorkKind, WorkStatus
 from pydantic import Field, JsonValue
 
 from app.base.responses import CursorPage, View, WholeList
+from app.events import ErrorInfo, Usage, WorkKind, WorkStatus
 
-GroupBy = Literal["query", "thread", "agent", "model", "artifact", "revision", "channel", "day"]
+GroupBy = Literal["query", "thread", "agent", "model", "artifact", "revision", "channel", "runtime", "day"]
 
 
 class ReferenceUse(View):
-    """What a unit of work did with a reference. Of its `sizeBytes` a model was shown `promptBytes`; the rest stayed out
-    of prompts."""
+    """A use of a reference by a unit of work. A model read `promptBytes` of its `sizeBytes`; the rest stayed out of
+    prompts."""
 
     use: Literal["create", "resolve", "hydrate"]
     """What was done with it."""
@@ -44,8 +44,8 @@ class StatementView(View):
 
 
 class Spent(View):
-    """What models used. `costUsd` is the cost of the calls whose price is known, and null where there are none;
-    `unpricedCalls` used tokens of which nobody knows the price."""
+    """Usage of models. `costUsd` is the cost of calls with a known price, or null if there are none; `unpricedCalls`
+    used tokens without a known price."""
 
     model_calls: int
     usage: Usage
@@ -54,8 +54,8 @@ class Spent(View):
 
 
 class KeptOut(View):
-    """What references did, added up over their creations, resolves and hydrations, or artifacts, over the calls that
-    were given their records: of `sizeBytes` models were shown `promptBytes`, and `keptOutBytes` stayed out of prompts."""
+    """Bytes of references, summed over creations, resolves and dispatches, or of artifacts, summed over the calls
+    that received their records. Models read `promptBytes` of `sizeBytes`; `keptOutBytes` stayed out of prompts."""
 
     uses: int
     """How many uses there were."""
@@ -66,9 +66,9 @@ class KeptOut(View):
 
 
 class KeptOutEstimate(View):
-    """An estimate of what `keptOutBytes` would have been in prompts, each byte sent once. A byte is as many tokens, and costs
-    as much, as a byte of the prompts of the same query was on average. `tokensFromBytes` and `costFromBytes` are the
-    bytes that the estimate covers; the others are of queries without a measured or priced call."""
+    """An estimate of the cost of `keptOutBytes` in prompts, as if each byte had been sent once. A byte counts as much
+    as the average byte of the same query's prompts, in tokens and in dollars. `tokensFromBytes` and `costFromBytes`
+    are the bytes that the estimate covers; all others belong to queries without a measured or priced call."""
 
     tokens: int | None
     tokens_from_bytes: int
@@ -86,15 +86,22 @@ class EstimatedKeptOut(KeptOut):
 
 
 class Rollup(Spent):
-    """What a record used itself and what everything below it used, each once."""
+    """The usage of a record and everything below it, each record once."""
 
     references: KeptOut
     """What references kept out of prompts."""
 
 
+class WorkError(ErrorInfo):
+    """Why work failed. `writtenTo` are the paths that an action's error went to, which handles it."""
+
+    written_to: list[str] | None = None
+    """The paths that the error was written to."""
+
+
 class WorkSummary(View):
-    """A unit of work. Model calls also say their model, usage and cost; `priceDate` is the day whose price it is, by
-    `priceTable`. `waiting`: it stands still, since its query waits or is queued."""
+    """A unit of work. Model calls also have their model, usage and cost; `priceDate` is the date of the price, from
+    `priceTable`. `waiting`: its query waits or is queued."""
 
     id: str
     """The id of the work record."""
@@ -118,7 +125,7 @@ class WorkSummary(View):
     price_date: Annotated[str, Field(json_schema_extra={"format": "date"})] | None = None
     price_table: str | None = None
     tool_invocation_id: str | None = None
-    error: JsonValue = None
+    error: WorkError | None = None
     """Why it failed."""
 
 
@@ -169,8 +176,8 @@ class WorkPage(CursorPage):
 
 
 class Usages(Spent):
-    """What models used, what of it was in vain (`failed`: the call failed or was cancelled, or the run that made it did,
-    or one that had called that, or the query), and what references and artifacts kept out of prompts."""
+    """Usage of models, the part that was in vain (`failed`: the call, its run, a run above it, or the query failed or
+    was canceled), and the bytes that references and artifacts kept out of prompts."""
 
     failed: Spent
     """What was used in vain."""
@@ -181,7 +188,7 @@ class Usages(Spent):
 
 
 class UsageGroup(Usages):
-    """The usage of one query, thread, agent, model, artifact, channel or day. `key` null: what belongs to none. A model
+    """The usage of one query, thread, agent, model, artifact, channel, runtime or day. `key` null: what belongs to none. A model
     call belongs to the next artifact that its run published, or the nearest run above it that published any. With
     `groupBy=revision`, `key` is an artifact, `revision` its place in the chain of `replaces`, counted from 1, and
     `firstArtifactId` the artifact with which this chain begins."""

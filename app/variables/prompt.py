@@ -1,4 +1,4 @@
-"""What an agent with the toolkit `variables` is told of them when its run begins. Pure."""
+"""The sections about variables and memory in the prompt of an agent. Pure."""
 
 from __future__ import annotations
 
@@ -40,13 +40,13 @@ def prompt_section(bodies: Mapping[str, bytes], references: Iterable[str]) -> st
     """Return the rules, the paths of these documents by kind, each with its type and glimpse, and the kinds
     of references."""
     paths = (one for kind, body in bodies.items() for one in _paths(kind, load_value(body)))
-    shown = _lines((f"†{kind}", keys, value) for (kind, *keys), value in paths)
-    shown += [f"- †ref.{_segment(kind)}.<id>: the value of a stored reference" for kind in references]
-    return _RULES + "\n".join(shown) + "\n"
+    lines = _lines((f"†{kind}", keys, value) for (kind, *keys), value in paths)
+    lines += [f"- †ref.{_segment(kind)}.<id>: the value of a stored reference" for kind in references]
+    return _RULES + "\n".join(lines) + "\n"
 
 
 def memory_section(body: bytes) -> str:
-    """Return what an agent with the toolkit `memory` is told: the places in the memory, each with its type and
+    """Return the section for an agent with the toolkit `memory`: the places in the memory, each with its type and
     glimpse."""
     document = load_value(body)
     if not document:
@@ -57,9 +57,9 @@ def memory_section(body: bytes) -> str:
 
 def _lines(places: Iterator[tuple[str, Sequence[str], Any]]) -> list[str]:
     """Return the lines for the first places, and one that counts the rest."""
-    shown = [_line(root, keys, value) for root, keys, value in islice(places, MAX_LINES)]
+    lines = [_line(root, keys, value) for root, keys, value in islice(places, MAX_LINES)]
     left = sum(1 for _ in places)
-    return [*shown, f"- and {left} more"] if left else shown
+    return [*lines, f"- and {left} more"] if left else lines
 
 
 def _paths(kind: str, document: Any) -> Iterator[tuple[tuple[str, ...], Any]]:
@@ -67,20 +67,20 @@ def _paths(kind: str, document: Any) -> Iterator[tuple[tuple[str, ...], Any]]:
     if not isinstance(document, Mapping) or not document:
         yield (kind,), document
         return
-    for key, held in document.items():
+    for key, value in document.items():
         if len(key) > _KEY_CHARS:
             continue
-        yield (kind, key), held
-        if isinstance(held, Mapping):
-            yield from (((kind, key, k), v) for k, v in held.items() if len(k) <= _KEY_CHARS)
+        yield (kind, key), value
+        if isinstance(value, Mapping):
+            yield from (((kind, key, k), v) for k, v in value.items() if len(k) <= _KEY_CHARS)
 
 
 def _line(root: str, keys: Sequence[str], value: Any) -> str:
-    said = ".".join([*([root] if root else []), *map(_segment, keys)])
+    text = ".".join([*([root] if root else []), *map(_segment, keys)])
     if isinstance(value, Mapping):
-        return f"- {said}: {'an empty object' if not value else f'an object of {len(value)} keys'}"
+        return f"- {text}: {'an empty object' if not value else f'an object of {len(value)} keys'}"
     glimpse = truncate_text(_single_line(glimpse_value(value, depth=1)), _GLIMPSE_CHARS)
-    return f"- {said}: {json_type(value)}, {glimpse}"
+    return f"- {text}: {json_type(value)}, {glimpse}"
 
 
 def _segment(key: str) -> str:
@@ -88,5 +88,5 @@ def _segment(key: str) -> str:
 
 
 def _single_line(value: Any) -> str:
-    """As JSON. What is stored began somewhere else: nothing of it may begin a line that looks like one of ours."""
+    """Return a value as JSON on one line, so that stored text cannot imitate the lines of this section."""
     return to_printable_json(json.dumps(value, ensure_ascii=False))

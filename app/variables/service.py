@@ -1,18 +1,17 @@
-"""The toolkit `variables` at work: values in the place of variables before a call, its result at a path after it.
+"""Variables of calls and of plans: gather the documents, fill in their values, deliver results to paths.
 
-What a call was given is on record before it passes its gate, and a call writes once: after a crash it has the same
-values, whatever the documents hold by then, and finds what it wrote.
+The filled arguments of a call are recorded before its gate, and a call writes once. After a crash it has the same
+values, even if the documents have changed since, and finds what it wrote.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import orjson
-from plangate.events import StateWriteEvent
 from plangate.spec.models import RuntimeSpec
 from plangate.spec.variable_schemas import (
     LITERAL_PARAMETERS,
@@ -33,7 +32,7 @@ from app.base.json.offload import loads, offload
 from app.base.json.process_pool import JsonProcessPool
 from app.base.postgres.database import Tx
 from app.base.schema.checker import SchemaChecker
-from app.documents import store
+from app.documents import call_records
 from app.documents.glimpses import truncate_text
 from app.documents.models import (
     EMPTY,
@@ -43,13 +42,15 @@ from app.documents.models import (
     STATE,
     Author,
     DocumentId,
+    WriteRequest,
     WriteRow,
 )
 from app.documents.service import DocumentService, PreparedWrite
 from app.documents.writing import Method, WriteRejected, json_type
 from app.engine.query_run import QueryRun
-from app.journal import store as journal_store
+from app.events import StateWriteEvent
 from app.journal.models import Scope, event
+from app.journal.service import append_events
 from app.references.service import (
     MAX_HYDRATED_BYTES,
     ReferenceChanged,
@@ -57,7 +58,8 @@ from app.references.service import (
     ReferenceNotFound,
     ReferenceService,
 )
-from app.tools.results import Answer, Outcome, ToolError
+from app.runtimes.models import Runtime
+from app.tools.results import Answer, ToolError, ToolResult
 from app.variables.prompt import memory_section, prompt_section
 from app.variables.values import (
     ARTIFACT,
@@ -69,6 +71,8 @@ from app.variables.values import (
     fill_call,
     fill_record,
     is_text,
+    lookup_in,
+    missing_reason,
     parse_call,
 )
 
@@ -78,23 +82,34 @@ REASON_CHARS: Final = 400
 
 @dataclass(frozen=True, slots=True)
 class VariableScope:
-    """Whose variables: the state of a thread, what a query came with by kind (or a runtime alone, where there is none
-    yet), what it wrote, and the memory of the runtime's name."""
+    """The documents that variables lead into: the state of a thread, the data objects and inputs of a query, of which
+    `initial` has the first values by kind, and the memory of the runtime's name."""
 
     thread_id: str
     query_id: str | None
-    given: Mapping[str, Any]
+    initial: Mapping[str, Any]
     state_schema: Mapping[str, Any] | None
     runtime_name: str
 
     @classmethod
     def of(cls, run: QueryRun) -> VariableScope:
-        spec, given = run.runtime.spec, query_documents(run.runtime.spec, run.query.request)
-        return cls(run.query.thread_id, run.query.id, given, spec.state_schema, run.runtime.name)
+        return cls.of_request(run.runtime, run.query.request, run.query.thread_id, run.query.id)
+
+    @classmethod
+    def of_request(
+        cls,
+        runtime: Runtime,
+        request: Mapping[str, Any],
+        thread_id: str,
+        query_id: str | None = None,
+    ) -> VariableScope:
+        """Return the scope of a query, or of a plan that is stored without one: then the request is empty."""
+        initial = query_documents(runtime.spec, request)
+        return cls(thread_id, query_id, initial, runtime.spec.state_schema, runtime.name)
 
     @classmethod
     def of_stored_values(cls, thread_id: str = "") -> VariableScope:
-        """Return the scope of a reader that only reads references and artifacts."""
+        """Return a scope that only has references and artifacts."""
         return cls(thread_id, None, {}, None, "")
 
     def shared_document(self, kind: str) -> DocumentId:
@@ -106,7 +121,7 @@ class VariableScope:
 
 @dataclass(frozen=True, slots=True)
 class GatheredDocuments:
-    """The bytes that variables lead into, of one moment; and what became of references that are gone."""
+    """The documents that variables lead into, as of one moment. `why` says why others are missing."""
 
     bodies: Mapping[VariablePath, bytes]
     why: Mapping[VariablePath, str]
@@ -117,26 +132,41 @@ class GatheredDocuments:
         return sum(map(len, self.bodies.values()))
 
     def values(self) -> dict[VariablePath, Any]:
-        """Parse the documents. Call it in a thread if `size` is large."""
-        return {root: _parse_document(body) for root, body in self.bodies.items()}
+        """Parse the documents. Call it through `offload`."""
+        return {root: loads(body) if body else MISSING for root, body in self.bodies.items()}
+
+    def reasons(self, values: Mapping[VariablePath, Any]) -> Callable[[VariablePath], str | None]:
+        """Return a function from a path to the reason why it has no value, or None if it has one. `values` are the
+        parsed documents."""
+        lookup, kinds = lookup_in(values), sorted(self.kinds)
+
+        def reason_of(path: VariablePath) -> str | None:
+            if lookup(path) is not MISSING:
+                return None
+            return missing_reason(path, values, kinds, self.why).rstrip(".")
+
+        return reason_of
+
+    def merged(self, other: GatheredDocuments) -> GatheredDocuments:
+        """Return the documents of both."""
+        bodies, why = {**self.bodies, **other.bodies}, {**self.why, **other.why}
+        return GatheredDocuments(bodies, why, self.kinds | other.kinds)
+
+
+NO_DOCUMENTS: Final = GatheredDocuments({}, {}, frozenset())
 
 
 @dataclass(frozen=True, slots=True)
-class WrittenCall:
-    """A call as its model wrote it, in which parameters nothing is replaced, and the path that the tool itself says."""
+class ResultWrite:
+    """A value that a call writes, and to which paths: its result or, if it `failed`, its error. `data` is the value as
+    JSON."""
 
-    args: dict[str, Any]
-    kept: tuple[str, ...]
-    prescribed: str | None
-
-
-@dataclass(frozen=True, slots=True)
-class WriteTargetDocument:
-    """A document that is written to: what it begins as, and the schema that holds for it."""
-
-    document: DocumentId
-    base: bytes
-    schema: Mapping[str, Any] | None
+    paths: tuple[VariablePath, ...]
+    method: Method
+    value: Any
+    data: bytes
+    failed: bool = False
+    prepared: PreparedWrite | None = None
 
 
 class VariableService:
@@ -154,60 +184,59 @@ class VariableService:
         self._schemas = schemas
         self._processes = processes
 
-    # -- before a call ---------------------------------------------------------------------------------------
+    # -- filling ---------------------------------------------------------------------------------------------
 
     async def fill(
         self, run: QueryRun, scope: Scope, tool: str, schema: Mapping[str, Any], args: dict[str, Any]
     ) -> FilledCall | ToolError:
-        """Return the call with its variables replaced, from its record if there is one: the result never
-        changes."""
-        asked = WrittenCall(args, LITERAL_PARAMETERS.get(tool, ()), fixed_output_path(schema))
+        """Return the call with its variables replaced, from its record if there is one, so that a repetition has the same
+        values."""
+        prescribed = fixed_output_path(schema)
         try:
-            call = parse_call(asked.args, asked.kept, asked.prescribed)
-            self._check_output_path(schema, asked)
-            if not call.found:
+            call = parse_call(args, LITERAL_PARAMETERS.get(tool, ()), prescribed)
+            await self._check_output_path(schema, args, prescribed)
+            if not call.uses:
                 return fill_call(call, {}, (), {})
-            kept = await run.look(lambda tx: store.kept_call(tx, scope.work_id))
-            if kept is not None:
-                return await _load_filled(kept, call.output)
-            roots = call.roots()
-            gathered = await run.look(lambda tx: self.gather(tx, VariableScope.of(run), scope.work_id, roots))
-            texts = await self.texts(run, list(filter(is_text, roots)), scope.work_id)
-            bodies, why = {**gathered.bodies, **texts.bodies}, {**gathered.why, **texts.why}
-            gathered = GatheredDocuments(bodies, why, gathered.kinds)
-            record = await self._fill(call, gathered)
+            recorded = await run.read(lambda tx: call_records.load_filled_call(tx, work_id=scope.work_id))
+            if recorded is not None:
+                return await _load_filled(recorded, call.output)
+            gathered = await self.gather_all(run, VariableScope.of(run), scope.work_id, call.roots())
+            filled_args, filled = record = await self._fill(call, gathered)
             await run.in_fenced_transaction(
-                lambda tx: store.keep_call(tx, scope.work_id, run.query.id, *record)
+                lambda tx: call_records.save_filled_call(
+                    tx, work_id=scope.work_id, query_id=run.query.id, args=filled_args, filled=filled
+                )
             )
             return await _load_filled(record, call.output)
         except VariableError as error:
             return ToolError(f"The call was not made. {error}", "variable_error")
 
     async def value_at(self, run: QueryRun, path: VariablePath, work_id: str) -> Any:
-        """Return the value at a path, as it is now. Raise VariableError, which says what is there instead."""
-        asked = WrittenCall({"value": str(path)}, (), None)
-        call = parse_call(asked.args, asked.kept, asked.prescribed)
-        gathered = await run.look(lambda tx: self.gather(tx, VariableScope.of(run), work_id, call.roots()))
+        """Return the current value at a path. Raise VariableError, which describes what exists instead."""
+        call = parse_call({"value": str(path)}, (), None)
+        gathered = await run.read(lambda tx: self.gather(tx, VariableScope.of(run), work_id, call.roots()))
         filled = await _load_filled(await self._fill(call, gathered), None)
         return filled.args["value"]
 
     async def memory_notes(self, run: QueryRun) -> str:
-        """Return what an agent with the toolkit `memory` is told about the memory when its run begins."""
+        """Return the section about the memory in the prompt of an agent with the toolkit `memory`."""
         document = DocumentId.memory(run.runtime.name)
-        body = (await run.look(lambda tx: self._documents.read(tx, document))).body
+        body = (await run.read(lambda tx: self._documents.read(tx, document))).body
         return await offload(memory_section, body, size=len(body), processes=self._processes)
 
-    def _check_output_path(self, schema: Mapping[str, Any], asked: WrittenCall) -> None:
-        """Check the output path of the call against the tool's own. Raise VariableError."""
-        wanted = meta_schema(schema)
-        if wanted is None:
+    async def _check_output_path(
+        self, schema: Mapping[str, Any], args: Mapping[str, Any], prescribed: str | None
+    ) -> None:
+        """Raise VariableError unless the output path of the call fits the tool's own schema."""
+        required = meta_schema(schema)
+        if required is None:
             return
-        said = {name: asked.args[name] for name in META_PARAMETERS if name in asked.args}
-        if asked.prescribed is not None:
-            said[OUTPUT_PATH] = asked.prescribed
-        flaws = self._schemas.compile(wanted).errors(said)
-        if flaws:
-            raise VariableError("; ".join(f"{flaw.pointer or '/'}: {flaw.message}" for flaw in flaws) + ".")
+        parameters = {name: args[name] for name in META_PARAMETERS if name in args}
+        if prescribed is not None:
+            parameters[OUTPUT_PATH] = prescribed
+        errors = await offload(self._schemas.errors, required, parameters)
+        if errors:
+            raise VariableError("; ".join(f"{e.pointer or '/'}: {e.message}" for e in errors) + ".")
 
     async def _fill(self, call: ParsedCall, gathered: GatheredDocuments) -> tuple[bytes, bytes]:
         """Return the record of the call with its values. Raise VariableError."""
@@ -219,15 +248,29 @@ class VariableService:
                 "The values of its variables exceed the processing limit for one call: pass references by their handles."
             ) from error
 
-    async def gather(
-        self, tx: Tx, holder: VariableScope, work_id: str, roots: Iterable[VariablePath], *, used: bool = True
+    # -- gathering -------------------------------------------------------------------------------------------
+
+    async def gather_all(
+        self, run: QueryRun, variable_scope: VariableScope, work_id: str, roots: Collection[VariablePath]
     ) -> GatheredDocuments:
-        """Return the documents that variables lead into, as they are now. The work record says which
-        references and artifacts were read; artifacts only if they are `used` rather than just looked at."""
+        """Return the documents that variables lead into, and the texts of artifacts. Raise VariableError."""
+        gathered = await run.read(lambda tx: self.gather(tx, variable_scope, work_id, roots))
+        texts = sorted(filter(is_text, roots), key=str)
+        return gathered.merged(await self.texts(run, texts, work_id)) if texts else gathered
+
+    async def gather(
+        self,
+        tx: Tx,
+        variable_scope: VariableScope,
+        work_id: str | None,
+        roots: Iterable[VariablePath],
+    ) -> GatheredDocuments:
+        """Return the documents that variables lead into, except texts of artifacts, as of now. Record which references
+        and artifacts `work_id`, if given, used. Raise VariableError."""
         bodies: dict[VariablePath, bytes] = {}
         why: dict[VariablePath, str] = {}
-        given, query_id = holder.given, holder.query_id
-        own = await store.of_query(tx, query_id) if query_id else []
+        initial, query_id = variable_scope.initial, variable_scope.query_id
+        own = await call_records.objects_of_query(tx, query_id=query_id) if query_id else []
         hydrated = 0
         for root in roots:
             if root.kind == "ref":
@@ -236,33 +279,33 @@ class VariableService:
                     hydrated += (await self._references.glimpse(tx, kind, id)).size_bytes
                     if hydrated > MAX_HYDRATED_BYTES:
                         raise VariableError(f"One call may use {MAX_HYDRATED_BYTES} bytes of references.")
-                    found = await self._references.hydrate(tx, [(kind, id)], work_id)
-                    bodies[root] = found[kind][id]
-                except (ReferenceChanged, ReferenceExpired, ReferenceNotFound) as gone:
-                    why[root] = truncate_text(gone.detail, REASON_CHARS)
+                    values = await self._references.hydrate(tx, [(kind, id)], work_id)
+                    bodies[root] = values[kind][id]
+                except (ReferenceChanged, ReferenceExpired, ReferenceNotFound) as error:
+                    why[root] = truncate_text(error.detail, REASON_CHARS)
             elif is_text(root):
-                continue  # it is in the blob store
+                continue  # `texts` reads it from the blob store
             elif root.kind == ARTIFACT:
                 try:
-                    found_one = await self._artifacts.read(tx, root.path[0].key)
-                    bodies[root] = strict_json.dumps(found_one.wire())
-                    if used:
-                        await self._artifacts.note(tx, work_id, [(found_one, 0)])
-                except ArtifactNotFound as gone:
-                    why[root] = truncate_text(gone.detail, REASON_CHARS)
+                    artifact = await self._artifacts.read(tx, root.path[0].key)
+                    bodies[root] = strict_json.dumps(artifact.wire())
+                    if work_id is not None:
+                        await self._artifacts.note(tx, work_id, [(artifact, 0)])
+                except ArtifactNotFound as error:
+                    why[root] = truncate_text(error.detail, REASON_CHARS)
             elif root.kind in SHARED:
-                held = await self._documents.read(tx, holder.shared_document(root.kind))
-                bodies[root] = held.body
+                document = variable_scope.shared_document(root.kind)
+                bodies[root] = (await self._documents.read(tx, document)).body
             elif query_id and root.kind in own:
-                bodies[root] = await store.body_of_query(tx, query_id, root.kind)
-            elif root.kind in given:
-                bodies[root] = strict_json.dumps(given[root.kind])
-        return GatheredDocuments(bodies, why, frozenset({*given, *own, *SHARED, "ref", ARTIFACT}))
+                bodies[root] = await call_records.load_object(tx, query_id=query_id, name=root.kind)
+            elif root.kind in initial:
+                bodies[root] = strict_json.dumps(initial[root.kind])
+        return GatheredDocuments(bodies, why, frozenset({*initial, *own, *SHARED, "ref", ARTIFACT}))
 
     async def texts(
         self, run: QueryRun, roots: Sequence[VariablePath], work_id: str | None = None
     ) -> GatheredDocuments:
-        """Return the texts of published artifact files. `work_id` is the work that uses them."""
+        """Return the texts of published artifact files, and record that `work_id` used them. Raise VariableError."""
         bodies: dict[VariablePath, bytes] = {}
         why: dict[VariablePath, str] = {}
         total = 0
@@ -270,20 +313,20 @@ class VariableService:
         for root in roots:
             id = root.path[0].key
             try:
-                found = await run.look(lambda tx, id=id: self._artifacts.read(tx, id))  # type: ignore[misc]
-            except ArtifactNotFound as gone:
-                why[root] = gone.detail
+                artifact = await run.read(lambda tx, id=id: self._artifacts.read(tx, id))  # type: ignore[misc]
+            except ArtifactNotFound as error:
+                why[root] = error.detail
                 continue
-            total += found.body_bytes
+            total += artifact.body_bytes
             if total > MAX_REPLACED_BYTES:
                 raise VariableError(
                     f"With {id} the artifacts of this call have {total} bytes, more than {MAX_REPLACED_BYTES}: pass their "
                     "ids, or paths."
                 )
             try:
-                text = await self._artifacts.text(run.lease.tenant, found)
+                text = await self._artifacts.text(run.lease.tenant, artifact)
                 bodies[root] = await asyncio.to_thread(_as_json, text)
-                used.append((found, 0))
+                used.append((artifact, 0))
             except NotText:
                 why[root] = f"The artifact {id!r} is not text."
             except (BlobLost, StoreUnavailable) as error:
@@ -292,141 +335,106 @@ class VariableService:
             await run.in_fenced_transaction(lambda tx: self._artifacts.note(tx, work_id, used))
         return GatheredDocuments(bodies, why, frozenset())
 
-    # -- after it --------------------------------------------------------------------------------------------
+    # -- delivering ------------------------------------------------------------------------------------------
 
-    async def deliver(self, run: QueryRun, scope: Scope, output: OutputPath, outcome: Outcome) -> Outcome:
-        """Write the result to its path and return a receipt for the model. A failure goes to the second
+    async def deliver(
+        self, run: QueryRun, scope: Scope, output: OutputPath, result: ToolResult
+    ) -> ToolResult:
+        """Write the result to its path and return a receipt for the model. An error goes to the second
         alternative, if there is one. Raise WriteRejected if nothing was written."""
-        rows = await run.look(lambda tx: store.of_call(tx, scope.work_id))
+        rows = await run.read(lambda tx: call_records.writes_of_call(tx, work_id=scope.work_id))
         if not rows:
-            picked = pick_output(output, outcome)
-            if isinstance(picked, ToolError):
-                return picked
-            paths, value = picked
-            data = await picked_json(outcome, value)
-            made = await self.ahead(run, scope, paths, output.method, value, data)
-            failed = isinstance(outcome, ToolError)
+            write = await self.prepare_write(run, scope, output, result)
+            if write is None:
+                return result
             rows = await run.in_fenced_transaction(
-                lambda tx: self.write(
-                    tx,
-                    VariableScope.of(run),
-                    scope,
-                    paths,
-                    output.method,
-                    value,
-                    failed=failed,
-                    epoch=run.lease.epoch,
-                    made=made,
-                    data=data,
-                )
+                lambda tx: self.write(tx, VariableScope.of(run), scope, write, run.lease.epoch)
             )
+            value = write.value
         else:
             value = await offload(loads, rows[0].value or b"null")
-        if rows[0].failed:
-            where = ", ".join(row.path for row in rows)
-            return ToolError(f"{value['message']} (This error was written to {where}.)", value["code"])
-        written_to = [row.change() for row in rows]
         first = rows[0]
+        if first.failed:
+            paths = ", ".join(row.path for row in rows)
+            return ToolError(f"{value['message']} (This error was written to {paths}.)", value["code"])
+        recorded = result.record if isinstance(result, Answer) else None
         return Answer(
             {
-                "written": written_to,
+                "written": [row.change() for row in rows],
                 "type": json_type(value),
                 "sizeBytes": first.size_bytes,
-                "glimpse": first.glimpse,
+                # A glimpse of the value written would show more of a reference than the reference's own glimpse.
+                "glimpse": first.glimpse if recorded is None else recorded["glimpse"],
             }
         )
 
-    async def ahead(
-        self,
-        run: QueryRun,
-        scope: Scope,
-        paths: Sequence[VariablePath],
-        method: Method,
-        value: Any,
-        data: bytes,
-    ) -> PreparedWrite | None:
-        """Compute the result of a large write, or of a write to a large document, while no transaction is open. `data` is
-        the value as JSON."""
-        if len(paths) != 1:
-            return None
-        target = self._target(VariableScope.of(run), scope, paths[0])
-        return await self._documents.prepare_large(
-            run.look,
-            target.document,
-            paths[0],
-            method,
-            value,
-            base=target.base,
-            schema=target.schema,
-            data=data,
-        )
+    async def prepare_write(
+        self, run: QueryRun, scope: Scope, output: OutputPath, result: ToolResult
+    ) -> ResultWrite | None:
+        """Return the write of a result, or None for an error that goes to no path. If the value or its document is
+        large, compute the new document here, while no transaction is open. Raise WriteRejected."""
+        write = await result_write(output, result)
+        if write is None or len(write.paths) != 1:
+            return write
+        (request,) = self._requests(VariableScope.of(run), scope, write)
+        return replace(write, prepared=await self._documents.prepare_large(run.read, request))
 
-    def _target(self, holder: VariableScope, scope: Scope, path: VariablePath) -> WriteTargetDocument:
-        """Return the document that a path leads into."""
-        if path.kind in SHARED:
-            schema = holder.state_schema if path.kind == STATE else None
-            return WriteTargetDocument(holder.shared_document(path.kind), EMPTY, schema)
-        given = holder.given
-        base = strict_json.dumps(given[path.kind]) if path.kind in given else NOTHING
-        return WriteTargetDocument(DocumentId(scope.query_id, path.kind, holder.thread_id), base, None)
+    def _requests(
+        self, variable_scope: VariableScope, scope: Scope, write: ResultWrite
+    ) -> Iterator[WriteRequest]:
+        """Yield a write to the document of each path."""
+        for path in write.paths:
+            base, schema = EMPTY, None
+            if path.kind in SHARED:
+                document = variable_scope.shared_document(path.kind)
+                schema = variable_scope.state_schema if path.kind == STATE else None
+            else:
+                document = DocumentId(scope.query_id, path.kind, variable_scope.thread_id)
+                initial = variable_scope.initial
+                base = strict_json.dumps(initial[path.kind]) if path.kind in initial else NOTHING
+            yield WriteRequest(document, path, write.method, write.value, base, schema, write.data)
 
     async def write(
         self,
         tx: Tx,
-        holder: VariableScope,
+        variable_scope: VariableScope,
         scope: Scope,
-        paths: Iterable[VariablePath],
-        method: Method,
-        value: Any,
-        *,
-        failed: bool,
+        write: ResultWrite,
         epoch: int | None = None,
-        made: PreparedWrite | None = None,
-        data: bytes | None = None,
     ) -> list[WriteRow]:
-        """All of the writes of a call, or none, with their events; once, however often it is asked for. Raises
-        WriteRefused."""
-        rows = await store.of_call(tx, scope.work_id)
-        if rows:  # the answer to its commit was lost
+        """Write to all paths of a call, or to none, with their events; once per call, however often it is repeated. Return
+        the writes with their values. Raise WriteRejected."""
+        rows = await call_records.writes_of_call(tx, work_id=scope.work_id)
+        if rows:  # the response to an earlier commit was lost
             return rows
-        for part, path in enumerate(paths):
-            target = self._target(holder, scope, path)
-            author = Author(scope.work_id, scope.query_id, scope.agent, part, failed)
-            row = await self._documents.write(
-                tx,
-                target.document,
-                path,
-                method,
-                value,
-                author,
-                base=target.base,
-                schema=target.schema,
-                made=made,
-                data=data,
-            )
-            rows.append(row)
-        told = [event(scope, StateWriteEvent, data=row.change()) for row in rows]
-        await journal_store.append(tx, scope.query_id, told, epoch)
+        for part, request in enumerate(self._requests(variable_scope, scope, write)):
+            author = Author(scope.work_id, scope.query_id, scope.agent, part, write.failed)
+            row = await self._documents.write(tx, request, author, write.prepared)
+            rows.append(replace(row, value=write.data))
+        events = [event(scope, StateWriteEvent, data=row.change()) for row in rows]
+        await append_events(tx, query_id=scope.query_id, events=events, epoch=epoch)
         return rows
 
     # -- in the prompt ---------------------------------------------------------------------------------------
 
     async def notes(self, run: QueryRun) -> str:
-        """Return what an agent's run is told about its variables when it begins."""
+        """Return the section about variables in the prompt of a run."""
+        variable_scope = VariableScope.of(run)
 
-        holder = VariableScope.of(run)
-
-        async def look(tx: Tx) -> tuple[dict[str, bytes], dict[str, bytes]]:
-            documents = {kind: holder.shared_document(kind) for kind in SHARED}
+        async def load(tx: Tx) -> tuple[dict[str, bytes], dict[str, bytes]]:
+            documents = {kind: variable_scope.shared_document(kind) for kind in SHARED}
             shared = {kind: (await self._documents.read(tx, id)).body for kind, id in documents.items()}
-            own = await store.of_query(tx, run.query.id)
-            return shared, {kind: await store.body_of_query(tx, run.query.id, kind) for kind in own}
+            query_id = run.query.id
+            own = await call_records.objects_of_query(tx, query_id=query_id)
+            return shared, {
+                kind: await call_records.load_object(tx, query_id=query_id, name=kind) for kind in own
+            }
 
-        shared, own = await run.look(look)
-        given = query_documents(run.runtime.spec, run.query.request)
-        inputs, references = given.pop(INPUT), sorted(run.runtime.references)
-        named = own | {kind: orjson.dumps(held) for kind, held in given.items() if kind not in own}
-        bodies = {INPUT: orjson.dumps(inputs), **shared, **dict(sorted(named.items()))}
+        shared, own = await run.read(load)
+        initial, references = dict(variable_scope.initial), sorted(run.runtime.references)
+        inputs = initial.pop(INPUT)
+        objects = own | {kind: orjson.dumps(value) for kind, value in initial.items() if kind not in own}
+        bodies = {INPUT: orjson.dumps(inputs), **shared, **dict(sorted(objects.items()))}
         size = sum(map(len, bodies.values()))
         return await offload(prompt_section, bodies, references, size=size, processes=self._processes)
 
@@ -436,20 +444,9 @@ def _as_json(text: bytes) -> bytes:
     return strict_json.dumps(decode_text(text))
 
 
-def _parse_document(body: bytes) -> Any:
-    return loads(body) if body else MISSING
-
-
 async def _load_filled(record: tuple[bytes, bytes], output: OutputPath | None) -> FilledCall:
     """Parse a recorded call."""
     return await offload(FilledCall.load, *record, output, size=len(record[0]))
-
-
-async def picked_json(outcome: Outcome, value: Any) -> bytes:
-    """Return a value that was picked from an outcome as JSON."""
-    if isinstance(outcome, Answer) and outcome.text is not None and value is outcome.value:
-        return outcome.text
-    return await offload(orjson.dumps, value)
 
 
 def query_documents(spec: RuntimeSpec, request: Mapping[str, Any]) -> dict[str, Any]:
@@ -458,19 +455,30 @@ def query_documents(spec: RuntimeSpec, request: Mapping[str, Any]) -> dict[str, 
     return {**spec.data, **(request.get("data") or {}), INPUT: request.get("inputs") or {}}
 
 
-def pick_output(output: OutputPath, outcome: Outcome) -> tuple[tuple[VariablePath, ...], Any] | ToolError:
-    """Return the paths that receive a value, and the value; or the error that goes to the model unchanged."""
-    several = output.alternatives[1:]
-    if isinstance(outcome, ToolError):
-        if not several or outcome.code == "outcome_unknown":
-            return outcome
-        return several[0], {"code": outcome.code, "message": outcome.message}
-    value = outcome.value
-    picked = output.picks and isinstance(value, dict) and "_output" in value
-    if not several or not picked:
+async def result_write(output: OutputPath, result: ToolResult) -> ResultWrite | None:
+    """Return the write of a result, or None for an error that goes to no path. Raise WriteRejected."""
+    errors_to = output.alternatives[1:]
+    if isinstance(result, ToolError):
+        if not errors_to or result.status == "unknown":
+            return None
+        error = {"code": result.code, "message": result.message}
+        return ResultWrite(errors_to[0], output.method, error, orjson.dumps(error), failed=True)
+    paths, value = _chosen_paths(output, result.value)
+    if result.text is not None and value is result.value:
+        data = result.text
+    else:
+        data = await offload(orjson.dumps, value)
+    return ResultWrite(paths, output.method, value, data)
+
+
+def _chosen_paths(output: OutputPath, value: Any) -> tuple[tuple[VariablePath, ...], Any]:
+    """Return the paths to write and the value to write there. A tool may choose one of several alternatives by
+    returning `_output`. Raise WriteRejected."""
+    chooses = output.picks and isinstance(value, dict) and "_output" in value
+    if not chooses or len(output.alternatives) == 1:
         return output.alternatives[0], value
-    named = output.named(value["_output"])
-    if named is None or "value" not in value:
+    paths = output.alternative(value["_output"])
+    if paths is None or "value" not in value:
         known = ", ".join(" && ".join(map(str, a)) for a in output.alternatives)
         raise WriteRejected(f"the tool's `_output` must name one of: {known}")
-    return named, value["value"]
+    return paths, value["value"]

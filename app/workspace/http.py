@@ -13,7 +13,7 @@ from starlette.types import Send
 
 from app.base.blobs.store import ByteRange
 from app.base.errors import FieldError, Invalid, Malformed, PlangateError, UnsupportedMediaType
-from app.tenancy.http import NamedRoute, refuse_odd_query
+from app.tenancy.http import NamedRoute, reject_line_break, validate_query_string
 from app.workspace.models import DEFAULT_TYPE, MEDIA_TYPE, Condition, StoredBody, parse_range
 from app.workspace.service import FileChanged, Workspaces
 
@@ -39,7 +39,8 @@ class StreamingRoute(NamedRoute):
         handle = super().get_route_handler()
 
         async def handle_checked(request: Request) -> Response:
-            refuse_odd_query(request)
+            reject_line_break(request)
+            validate_query_string(request)
             return await handle(request)
 
         return handle_checked
@@ -98,10 +99,10 @@ def _reject_partial_body(request: Request) -> None:
 
 def parse_condition(request: Request) -> Condition | None:
     """Return the condition in `If-Match` or `If-None-Match`, or None. Raise Malformed."""
-    for name, wanted in (("if-match", True), ("if-none-match", False)):
-        given = request.headers.get(name)
-        if given is not None:
-            return Condition.parse(given, must_match=wanted)
+    for name, must_match in (("if-match", True), ("if-none-match", False)):
+        tags = request.headers.get(name)
+        if tags is not None:
+            return Condition.parse(tags, must_match=must_match)
     return None
 
 
@@ -109,16 +110,16 @@ async def send_body(request: Request, tenant: str, body: StoredBody, headers: di
     """Return a stored body, or the requested part of it. Headers prevent browsers from showing or running
     it."""
     tag = f'"{body.digest.hex()}"'
-    known = parse_condition(request)
-    if known is not None and not known.holds(body.digest):
-        if known.must_match:
-            raise FileChanged("The file is not what the request is about: read it without If-Match.")
+    condition = parse_condition(request)
+    if condition is not None and not condition.holds(body.digest):
+        if condition.must_match:
+            raise FileChanged("The file has changed since you read it: read it again without If-Match.")
         return Response(status_code=304, headers={"etag": tag, **headers})
     part = _requested_range(request, tag, body.size)
     pieces = get_workspaces(request).stream_body(tenant, body, part)
     first = [await anext(pieces)]  # a missing body is an error, not a truncated response
     begin, end = part or (0, body.size)
-    told = {
+    response_headers = {
         "content-length": str(end - begin),
         "etag": tag,
         "accept-ranges": "bytes",
@@ -131,9 +132,9 @@ async def send_body(request: Request, tenant: str, body: StoredBody, headers: di
     }
     if request.method == "HEAD":
         await pieces.aclose()
-        return Response(headers=told, media_type=DEFAULT_TYPE)
+        return Response(headers=response_headers, media_type=DEFAULT_TYPE)
 
-    return BodyResponse(_join(first, pieces), 200 if part is None else 206, told, DEFAULT_TYPE)
+    return BodyResponse(_join(first, pieces), 200 if part is None else 206, response_headers, DEFAULT_TYPE)
 
 
 async def _join(first: list[bytes], rest: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
@@ -153,10 +154,10 @@ def _requested_range(request: Request, tag: str, size: int) -> ByteRange | None:
 
 def parse_media_type(request: Request) -> str | None:
     """Return the media type of the request's body, or None if the caller gave none. Raise Invalid."""
-    given = request.headers.get("content-type", "").partition(";")[0].strip().lower()
-    if given and (len(given) > MAX_TYPE_CHARS or not MEDIA_TYPE.fullmatch(given)):
+    media_type = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    if media_type and (len(media_type) > MAX_TYPE_CHARS or not MEDIA_TYPE.fullmatch(media_type)):
         raise Invalid(
             "The Content-Type is not a valid media type.",
             [FieldError("header:Content-Type", "must be a media type")],
         )
-    return None if given in ("", DEFAULT_TYPE, "application/x-www-form-urlencoded") else given
+    return None if media_type in ("", DEFAULT_TYPE, "application/x-www-form-urlencoded") else media_type

@@ -7,6 +7,7 @@ import re
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final
+from urllib.parse import quote
 
 from app.base.blobs.store import ByteRange
 from app.base.errors import Malformed, RangeNotSatisfiable
@@ -36,7 +37,7 @@ def guess_media_type(path: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class WorkspaceLimits:
-    """Limits of one workspace's current content. Sizes in bytes."""
+    """Limits of one workspace's current content, and of the uploads of a tenant in progress (`bytes`). Sizes in bytes."""
 
     file_bytes: int = 2 * 1024**3
     files: int = 10_000
@@ -61,6 +62,25 @@ class StoredBody:
 
 
 @dataclass(frozen=True, slots=True)
+class ReservedBody:
+    """A body that is about to be stored. `doubtful`: its deletion may be in progress. `too_much`: with it the tenant would
+    have `blob_bytes`, above its limit `most`; both are None if the body was there."""
+
+    doubtful: bool
+    too_much: bool
+    blob_bytes: int | None
+    most: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class WorkspaceCounts:
+    """The current files of a workspace, or a change of their number."""
+
+    files: int
+    bytes: int
+
+
+@dataclass(frozen=True, slots=True)
 class Condition:
     """A condition on the current file: that it has one of these ETags, or none of them."""
 
@@ -79,8 +99,8 @@ class Condition:
 
     def holds(self, digest: bytes | None) -> bool:
         """Return whether the condition holds for the file with this digest, None if there is no file."""
-        found = digest is not None and not self.tags.isdisjoint(("*", digest.hex()))
-        return found == self.must_match
+        matches = digest is not None and not self.tags.isdisjoint(("*", digest.hex()))
+        return matches == self.must_match
 
 
 def parse_range(header: str, size: int) -> ByteRange | None:
@@ -88,14 +108,15 @@ def parse_range(header: str, size: int) -> ByteRange | None:
 
     None is the whole body, also for several ranges or an invalid header.
     """
-    asked = _RANGE.fullmatch(header.strip())
-    if asked is None or asked[1] == asked[2] == "" or size == 0:
+    match = _RANGE.fullmatch(header.strip())
+    if match is None or match[1] == match[2] == "" or size == 0:
         return None
-    if asked[1] == "":  # so many, the last ones
-        begin, end = max(0, size - int(asked[2])), size
+    first, last = match[1], match[2]
+    if first == "":  # the last bytes
+        begin, end = max(0, size - int(last)), size
     else:
-        begin, end = int(asked[1]), min(size, int(asked[2]) + 1 if asked[2] else size)
-        if asked[2] and int(asked[2]) < begin:
+        begin, end = int(first), min(size, int(last) + 1 if last else size)
+        if last and int(last) < begin:
             return None
     if begin >= size:
         raise RangeNotSatisfiable(size)
@@ -122,6 +143,11 @@ class FileRow:
     def body(self) -> StoredBody:
         assert self.digest is not None
         return StoredBody(self.digest, self.size_bytes)
+
+    @property
+    def location(self) -> str:
+        """Its path in the API."""
+        return f"/threads/{self.thread_id}/files/{quote(self.path)}"
 
     def wire(self) -> dict[str, Any]:
         digest = None if self.digest is None else {"algorithm": "sha256", "value": self.digest.hex()}

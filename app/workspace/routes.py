@@ -3,11 +3,19 @@
 from __future__ import annotations
 
 from typing import Annotated
-from urllib.parse import quote
 
 from fastapi import APIRouter, Path, Query, Request, Response
 
-from app.tenancy.http import GatedRoute, Operation, Paging, Reading, begin, calling, operation, service
+from app.tenancy.http import (
+    GatedRoute,
+    Operation,
+    Paging,
+    ReadOperation,
+    begin,
+    operation,
+    require_scope,
+    service,
+)
 from app.tenancy.models import Caller
 from app.workspace import paths, views
 from app.workspace.http import (
@@ -20,7 +28,7 @@ from app.workspace.http import (
     receive_body,
     send_body,
 )
-from app.workspace.models import DEFAULT_TYPE, FileAuthor, FileRow
+from app.workspace.models import DEFAULT_TYPE, FileAuthor
 from app.workspace.service import Workspaces
 
 ThreadId = Annotated[str, Path(max_length=100)]
@@ -31,10 +39,6 @@ router = APIRouter(route_class=GatedRoute, tags=["files"])
 streamed = APIRouter(route_class=StreamingRoute, tags=["files"])
 
 
-def place_of(row: FileRow) -> str:
-    return f"/threads/{row.thread_id}/files/{quote(row.path)}"
-
-
 @router.get(
     "/threads/{thread_id}/files",
     summary="The files of a thread, in the order of their paths",
@@ -42,7 +46,7 @@ def place_of(row: FileRow) -> str:
 )
 async def list_files(
     thread_id: ThreadId,
-    op: Reading,
+    op: ReadOperation,
     workspaces: Files,
     page: Paging,
     prefix: Annotated[
@@ -74,7 +78,7 @@ async def read_file(
     request: Request,
     thread_id: ThreadId,
     path: FilePath,
-    caller: Annotated[Caller, calling("read")],
+    caller: Annotated[Caller, require_scope("read")],
     workspaces: Files,
     version: Annotated[int | None, Query(ge=1, le=2**31 - 1)] = None,
 ) -> Response:
@@ -98,18 +102,28 @@ async def write_file(
     request: Request,
     thread_id: ThreadId,
     path: FilePath,
-    caller: Annotated[Caller, calling("data:write")],
+    caller: Annotated[Caller, require_scope("data:write")],
     workspaces: Files,
 ) -> Response:
-    asked, kind, when = paths.normalize(path), parse_media_type(request), parse_condition(request)
+    file_path, media_type, condition = (
+        paths.normalize(path),
+        parse_media_type(request),
+        parse_condition(request),
+    )
     async with begin(request, caller) as op:
         await workspaces.require_own(op.tx, thread_id)
     body = await receive_body(request, caller.tenant)
     async with begin(request, caller) as op:
         row, new = await workspaces.write(
-            op.tx, thread_id, asked, body, FileAuthor(caller.principal), media_type=kind, condition=when
+            op.tx,
+            thread_id,
+            file_path,
+            body,
+            FileAuthor(caller.principal),
+            media_type=media_type,
+            condition=condition,
         )
-        return await op.respond(row.wire(), 201 if new else 200, place_of(row))
+        return await op.respond(row.wire(), 201 if new else 200, row.location)
 
 
 @streamed.delete(
@@ -120,7 +134,7 @@ async def write_file(
 async def delete_file(
     thread_id: ThreadId, path: FilePath, op: Annotated[Operation, operation("data:write")], workspaces: Files
 ) -> Response:
-    asked, when = paths.normalize(path), parse_condition(op.request)
+    file_path, condition = paths.normalize(path), parse_condition(op.request)
     await workspaces.require_own(op.tx, thread_id)
-    row = await workspaces.delete(op.tx, thread_id, asked, FileAuthor(op.caller.principal), when)
+    row = await workspaces.delete(op.tx, thread_id, file_path, FileAuthor(op.caller.principal), condition)
     return await op.respond(row.wire())

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from datetime import datetime
-from typing import Any, Final
+from typing import Final
 
 from app.base.blobs.store import BlobStore, ByteRange, Spool, StoreUnavailable
 from app.base.clock import uptime_s
@@ -14,7 +14,16 @@ from app.base.errors import Conflict, NotFound, PreconditionFailed, TooLarge, To
 from app.base.ids import is_id
 from app.base.postgres.database import Database, Tx
 from app.workspace import paths, store
-from app.workspace.models import Condition, FileAuthor, FileRow, StoredBody, WorkspaceLimits, guess_media_type
+from app.workspace.models import (
+    Condition,
+    FileAuthor,
+    FileRow,
+    ReservedBody,
+    StoredBody,
+    WorkspaceCounts,
+    WorkspaceLimits,
+    guess_media_type,
+)
 
 MAX_BLOBS_PER_COLLECTION: Final = 100
 SWEEP_INTERVAL_S: Final = 3600.0
@@ -108,26 +117,30 @@ class Workspaces:
     async def store_body(self, tenant: str, spool: Spool) -> StoredBody:
         body = StoredBody(await spool.end(), spool.size)
         async with self._db.transaction(tenant) as tx:
-            found = await self.reuse_body(tx, body)
-            if found["too_much"]:
+            reserved = await self.reuse_body(tx, body)
+            if reserved.too_much:
                 raise StorageFull(
-                    f"With this file, all versions of the tenant's files would have {found['blob_bytes']} bytes, more than "
-                    f"{found['most']}; nothing was written. Delete threads, or ask the operator to raise the limit."
+                    f"With this file, all versions of the tenant's files would have {reserved.blob_bytes} bytes, more than "
+                    f"{reserved.most}; nothing was written. Delete threads, or ask the operator to raise the limit."
                 )
         await self.blobs.keep(tenant, spool)
         return body
 
-    async def reuse_body(self, tx: Tx, body: StoredBody) -> Any:
-        """Keep a stored body for a day, so that a file can point to it. Return the tenant's bytes and their limit.
-        Raise StoreUnavailable."""
-        found = await store.reserve_body(tx, body.digest, body.size)
-        if found["doubtful"]:
+    async def reuse_body(self, tx: Tx, body: StoredBody) -> ReservedBody:
+        """Keep a stored body for a day, so that a file can point to it. Raise StoreUnavailable."""
+        reserved = await store.reserve_body(tx, body=body)
+        if reserved.doubtful:
             raise StoreUnavailable(
                 "The same content is just being deleted from the blob store; nothing was written. "
                 "Retry in a minute.",
                 retry_after_s=60,
             )
-        return found
+        return reserved
+
+    @staticmethod
+    async def mark_named(tx: Tx, body: StoredBody) -> None:
+        """Keep a stored body as long as a file or an artifact names it."""
+        await store.mark_named(tx, digest=body.digest)
 
     def stream_body(
         self, tenant: str, body: StoredBody, part: ByteRange | None = None
@@ -148,25 +161,23 @@ class Workspaces:
         if uptime_s() >= self._sweep_at:
             self._sweep_at = uptime_s() + SWEEP_INTERVAL_S
             await self.blobs.sweep(MAX_UPLOAD_S)
-        gone = 0
-        for tenant, digest in await store.due_blobs(self._db, MAX_BLOBS_PER_COLLECTION):
-            gone += await self._collect(tenant, bytes.fromhex(digest))
-        return gone
+        due = await store.due_blobs(self._db, limit=MAX_BLOBS_PER_COLLECTION)
+        return sum([await self._collect(tenant, digest) for tenant, digest in due])
 
     async def _collect(self, tenant: str, digest: bytes) -> bool:
         async with self._db.transaction(tenant) as tx:
-            if not await store.lock_unnamed(tx, digest):
+            if not await store.lock_unnamed(tx, digest=digest):
                 return False
-            if await store.is_named(tx, digest):
-                await store.mark_named(tx, digest)
+            if await store.is_named(tx, digest=digest):
+                await store.mark_named(tx, digest=digest)
                 return False
             try:
                 await self.blobs.delete(tenant, digest)
             except StoreUnavailable as error:
                 failed = error
-                await store.postpone(tx, digest)
+                await store.postpone(tx, digest=digest)
             else:
-                await store.delete_blob(tx, digest)
+                await store.delete_blob(tx, digest=digest)
                 return True
         raise failed
 
@@ -191,51 +202,58 @@ class Workspaces:
         for none; `condition` must hold for it. A call writes only once. Raise NotFound, PathNotAllowed,
         FileTooLarge, WorkspaceFull, FileChanged.
         """
-        if (
-            author.work_id is not None
-            and (made := await store.version_of_call(tx, author.work_id)) is not None
-        ):
-            return made, made.version == 1
+        if author.work_id is not None:
+            earlier = await self.version_of_call(tx, author.work_id)
+            if earlier is not None:
+                return earlier, earlier.version == 1
         await lock_thread(tx, thread_id)
-        counts = await store.lock(tx, thread_id)
-        held = await store.file(tx, thread_id, path)
-        present = held is not None and held.digest is not None
-        if expected_version is not None and expected_version != (
-            held.version if held is not None and present else 0
-        ):
-            now = f"its version {held.version} is" if held is not None and present else "no file is"
+        counts = await store.lock(tx, thread_id=thread_id)
+        last = await store.file(tx, thread_id=thread_id, path=path)
+        current = last if last is not None and last.digest is not None else None
+        present = "no file is" if current is None else f"its version {current.version} is"
+        if expected_version not in (None, 0 if current is None else current.version):
             raise FileChanged(
-                f"{path!r} was to be version {expected_version}, and {now} there now: read it again."
+                f"{path!r} was to be version {expected_version}, and {present} there now. Read it again."
             )
-        self._validate_condition(path, held, condition)
+        _validate_condition(path, current, condition)
         kind = media_type or guess_media_type(path)
-        if held is not None and held.digest == body.digest and held.media_type == kind:
-            return held, False
-        skeleton = paths.skeleton(path)
-        if not present:
+        if current is not None and current.digest == body.digest and current.media_type == kind:
+            return current, False
+        if current is None:
             await self._validate_free_path(tx, thread_id, path)
-        more = body.size - (held.size_bytes if held is not None else 0)
-        self._validate_limits(path, body, counts["files"] + (not present), counts["bytes"] + more)
-        number = held.version + 1 if held is not None else 1
-        row = await store.add_version(tx, thread_id, path, number, body.digest, body.size, kind, author)
-        await store.mark_named(tx, body.digest)
-        await store.set_current_version(tx, thread_id, path, number, skeleton)
-        await store.add_counts(tx, thread_id, int(not present), more)
-        return row, not present
+        more = WorkspaceCounts(
+            int(current is None), body.size - (0 if current is None else current.size_bytes)
+        )
+        self._validate_limits(path, body, counts.files + more.files, counts.bytes + more.bytes)
+        number = 1 if last is None else last.version + 1
+        row = await store.add_version(
+            tx, thread_id=thread_id, path=path, number=number, body=body, media_type=kind, author=author
+        )
+        await self.mark_named(tx, body)
+        skeleton = paths.skeleton(path)
+        await store.set_current_version(tx, thread_id=thread_id, path=path, number=number, skeleton=skeleton)
+        await store.add_counts(tx, thread_id=thread_id, counts=more)
+        return row, current is None
+
+    @staticmethod
+    async def version_of_call(tx: Tx, work_id: str) -> FileRow | None:
+        """Return the version that a call wrote, or None."""
+        return await store.version_of_call(tx, work_id=work_id)
 
     async def _validate_free_path(self, tx: Tx, thread_id: str, path: str) -> None:
         folders = paths.ancestors(path)
-        above = await store.first_file_among(tx, thread_id, folders)
+        above = await store.first_file_among(tx, thread_id=thread_id, paths=folders)
         if above is not None:
             raise paths.path_error(path, f"{above!r} is a file, and nothing can be below it")
-        below = await store.first_file_below(tx, thread_id, path)
+        below = await store.first_file_below(tx, thread_id=thread_id, folder=path)
         if below is not None:
             raise paths.path_error(path, f"it is a directory, with {below!r} in it")
         names = [*folders, path]
-        found = await store.find_lookalike(tx, thread_id, names, [paths.skeleton(name) for name in names])
-        if found is not None:
-            name, there = found
-            alike = "/".join(there.split("/")[: name.count("/") + 1])
+        skeletons = [paths.skeleton(name) for name in names]
+        lookalike = await store.find_lookalike(tx, thread_id=thread_id, names=names, skeletons=skeletons)
+        if lookalike is not None:
+            name, other = lookalike
+            alike = "/".join(other.split("/")[: name.count("/") + 1])
             what = "it" if name == path else f"its directory {name!a}"
             raise paths.path_error(path, f"{what} looks like {alike!a}, which is there already")
 
@@ -252,19 +270,11 @@ class Workspaces:
             )
 
     def validate_size(self, size: int) -> None:
-        """Raise FileTooLarge if a file must not have this size."""
+        """Raise FileTooLarge if this size exceeds the maximum size of a file."""
         if size > self.limits.file_bytes:
             raise FileTooLarge(
                 f"A file may have at most {self.limits.file_bytes} bytes; nothing was written."
             )
-
-    @staticmethod
-    def _validate_condition(path: str, held: FileRow | None, condition: Condition | None) -> None:
-        digest = held.digest if held is not None else None
-        if condition is None or condition.holds(digest):
-            return
-        now = f"its version {held.version} is" if held is not None and digest is not None else "no file is"
-        raise FileChanged(f"{path!r} is not what the request is about, {now} there now: read it again.")
 
     async def delete(
         self, tx: Tx, thread_id: str, path: str, author: FileAuthor, condition: Condition | None = None
@@ -272,13 +282,23 @@ class Workspaces:
         """Delete the current file if `condition` holds; its versions stay. Raise NotFound, FileChanged."""
         await lock_thread(tx, thread_id)
         await self.get_file(tx, thread_id, path)
-        await store.lock(tx, thread_id)
-        held = await self.get_file(tx, thread_id, path)
-        self._validate_condition(path, held, condition)
-        number = held.version + 1
-        row = await store.add_version(tx, thread_id, path, number, None, 0, held.media_type, author)
-        await store.set_current_version(tx, thread_id, path, number, paths.skeleton(path), deleted=True)
-        await store.add_counts(tx, thread_id, -1, -held.size_bytes)
+        await store.lock(tx, thread_id=thread_id)
+        current = await self.get_file(tx, thread_id, path)
+        _validate_condition(path, current, condition)
+        number, skeleton = current.version + 1, paths.skeleton(path)
+        row = await store.add_version(
+            tx,
+            thread_id=thread_id,
+            path=path,
+            number=number,
+            body=None,
+            media_type=current.media_type,
+            author=author,
+        )
+        await store.set_current_version(
+            tx, thread_id=thread_id, path=path, number=number, skeleton=skeleton, deleted=True
+        )
+        await store.add_counts(tx, thread_id=thread_id, counts=WorkspaceCounts(-1, -current.size_bytes))
         return row
 
     async def find_file(
@@ -286,14 +306,14 @@ class Workspaces:
     ) -> FileRow | None:
         """Return the file, or one of its versions, or None."""
         row = (
-            await store.file(tx, thread_id, path)
+            await store.file(tx, thread_id=thread_id, path=path)
             if version is None
-            else await store.version(tx, thread_id, path, version)
+            else await store.version(tx, thread_id=thread_id, path=path, number=version)
         )
         return row if row is not None and row.digest is not None else None
 
     async def get_file(self, tx: Tx, thread_id: str, path: str, version: int | None = None) -> FileRow:
-        """Return the file, or one of its versions. Raise NotFound, which says what is there instead."""
+        """Return the file, or one of its versions. Raise NotFound, which describes what exists instead."""
         await require_thread(tx, thread_id)
         row = await self.find_file(tx, thread_id, path, version)
         if row is not None:
@@ -302,20 +322,20 @@ class Workspaces:
             raise NotFound(
                 f"There is no version {version} of {path!r} in the workspace, or it is a deletion."
             )
-        if await store.first_file_below(tx, thread_id, path) is not None:
+        if await store.first_file_below(tx, thread_id=thread_id, folder=path) is not None:
             raise NotFound(f"{path!r} is a directory: list it with the prefix {path + '/'!r}.")
         raise NotFound(f"There is no file {path!r} in the workspace.")
 
     async def list_files(self, tx: Tx, thread_id: str, prefix: str, after: str, limit: int) -> list[FileRow]:
         """Return current files whose path begins with the prefix, ordered by path. Raise NotFound."""
         await require_thread(tx, thread_id)
-        return await store.list_files(tx, thread_id, prefix, after, limit)
+        return await store.list_files(tx, thread_id=thread_id, prefix=prefix, after=after, limit=limit)
 
     async def fork(self, tx: Tx, thread_id: str, to: str, at: datetime | None) -> None:
         """Copy the files of a thread, current or as of a time, to a new thread: rows only, no bodies."""
-        await store.lock(tx, to)
-        made = await store.fork(tx, thread_id, to, at)
-        await store.add_counts(tx, to, made["files"], made["bytes"])
+        await store.lock(tx, thread_id=to)
+        counts = await store.fork(tx, thread_id=thread_id, to=to, at=at)
+        await store.add_counts(tx, thread_id=to, counts=counts)
 
 
 class Upload:
@@ -338,11 +358,18 @@ class Upload:
 
 
 async def require_thread(tx: Tx, thread_id: str) -> None:
-    if not is_id("thr_", thread_id) or not await store.thread_exists(tx, thread_id):
+    if not is_id("thr_", thread_id) or not await store.thread_exists(tx, thread_id=thread_id):
         raise NotFound(f"There is no thread {thread_id!r}.")
 
 
 async def lock_thread(tx: Tx, thread_id: str) -> None:
     """Keep a thread from being deleted until the transaction ends. Raise NotFound."""
-    if not is_id("thr_", thread_id) or not await store.hold_thread(tx, thread_id):
+    if not is_id("thr_", thread_id) or not await store.lock_thread(tx, thread_id=thread_id):
         raise NotFound(f"There is no thread {thread_id!r}.")
+
+
+def _validate_condition(path: str, current: FileRow | None, condition: Condition | None) -> None:
+    if condition is None or condition.holds(None if current is None else current.digest):
+        return
+    present = "no file is" if current is None else f"its version {current.version} is"
+    raise FileChanged(f"{path!r} has changed since you read it: {present} there now. Read it again.")

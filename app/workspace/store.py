@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from datetime import datetime
 from typing import Any
 
 from app.base.postgres.database import Database, Tx
-from app.workspace.models import FileAuthor, FileRow
+from app.workspace.models import FileAuthor, FileRow, ReservedBody, StoredBody, WorkspaceCounts
 
-# Whoever wants a body says so before it is put into the store: from here on the collector leaves it alone for a day. A
-# collector that is at this very body holds its row: this waits for it, and the body is put there again afterwards.
-# One that is new (no transaction updated its row before: xmax) counts against its tenant, whose row orders those who add.
-# One that was last wanted in the future may be deleted at any moment until then (PUT_OFF).
+# Registers a body before it is stored: from here on the collector leaves it alone for a day. A collector that deletes this
+# body at the moment holds its row: this waits for it, and the body is stored again afterwards. A new body (no transaction
+# updated its row before: xmax) counts against its tenant, whose row orders concurrent additions. A body whose `used_at` is
+# in the future may be deleted at any moment until then (PUT_OFF).
 WANT = """
 WITH wanted AS (
     INSERT INTO blobs (tenant_id, digest, size_bytes) VALUES ($1, $2, $3)
@@ -25,12 +26,12 @@ SELECT w.doubtful, coalesce(c.blob_bytes > c.most, false) AS too_much, c.blob_by
 """
 NAMED = "UPDATE blobs SET named = true WHERE tenant_id = $1 AND digest = $2 AND NOT named"
 DUE = "SELECT tenant_id, digest FROM due_blobs($1)"
-# The row is held until the body is gone: who wants it again waits.
+# Locks the row until the body is deleted: a writer of the same body waits.
 TAKE = """
 SELECT 1 FROM blobs WHERE tenant_id = $1 AND digest = $2 AND NOT named AND used_at < now() - interval '24 hours' FOR UPDATE
 """
-# What is not known to be gone may go a while after it was asked to: nobody puts it there again before. It is tried again a
-# day later, after all that are due now.
+# A deletion whose outcome is unknown may take effect later: nothing stores the body again within a minute. The collector
+# tries again a day later, after all bodies that are due now.
 PUT_OFF = "UPDATE blobs SET used_at = now() + interval '1 minute' WHERE tenant_id = $1 AND digest = $2"
 IS_NAMED = """
 SELECT EXISTS (SELECT FROM workspace_versions v WHERE v.tenant_id = $1 AND v.digest = $2)
@@ -47,8 +48,8 @@ LOCK = "SELECT files, bytes FROM workspaces WHERE tenant_id = $1 AND thread_id =
 OPEN = "INSERT INTO workspaces (tenant_id, thread_id) VALUES ($1, $2) ON CONFLICT DO NOTHING"
 COUNT = "UPDATE workspaces SET files = files + $3, bytes = bytes + $4 WHERE tenant_id = $1 AND thread_id = $2"
 THREAD = "SELECT 1 FROM threads WHERE tenant_id = $1 AND id = $2"
-# Who deletes the thread waits, or is waited for.
-HOLD_THREAD = f"{THREAD} FOR KEY SHARE"
+# A deletion of the thread waits for this, or this waits for it.
+LOCK_THREAD = f"{THREAD} FOR KEY SHARE"
 
 COLUMNS = """v.thread_id, v.path, v.version, v.digest, v.size_bytes, v.media_type, v.work_id, v.query_id, v.written_by,
  v.forked_from, v.at"""
@@ -61,7 +62,7 @@ SELECT {COLUMNS} FROM workspace_versions v
  WHERE v.tenant_id = $1 AND v.thread_id = $2 AND v.path = $3 AND v.version = $4
 """
 OF_CALL = f"SELECT {COLUMNS} FROM workspace_versions v WHERE v.tenant_id = $1 AND v.work_id = $2"
-# OFFSET: one look at the index for each file, never all versions of the thread.
+# OFFSET: one index scan for each file, never all versions of the thread.
 LIST = f"""
 SELECT {COLUMNS} FROM (
        SELECT * FROM workspace_files f
@@ -78,11 +79,10 @@ BELOW = """
 SELECT path FROM workspace_files
  WHERE tenant_id = $1 AND thread_id = $2 AND path >= $3 AND path < $4 AND NOT deleted ORDER BY path LIMIT 1
 """
-# Of the folders of a path and the path itself, from the top, the first that another one looks like: a file, or a folder by
-# what is in it. A folder that is there was looked at when it became one; in one that is not, whatever looks like it is another.
-# OFFSET: a look or two at the index for each.
+# Of the folders of a path and the path itself, from the top, the first that looks like another file, or like the folder of
+# a file. A folder that exists was checked when it was created. OFFSET: one or two index scans for each.
 ALIKE = """
-SELECT n.path AS name, f.path AS there
+SELECT n.path AS name, f.path
   FROM unnest($3::text[], $4::text[]) WITH ORDINALITY AS n(path, skeleton, place) CROSS JOIN LATERAL (
        (SELECT path FROM workspace_files WHERE tenant_id = $1 AND thread_id = $2 AND NOT deleted
            AND skeleton = n.skeleton COLLATE "C" AND path <> n.path LIMIT 1)
@@ -103,7 +103,7 @@ POINT = """
 INSERT INTO workspace_files (tenant_id, thread_id, path, version, skeleton, deleted) VALUES ($1, $2, $3, $4, $5, $6)
 ON CONFLICT (tenant_id, thread_id, path) DO UPDATE SET version = EXCLUDED.version, deleted = EXCLUDED.deleted
 """
-# The files of a thread as they are, or as they were at a moment; a version keeps its number.
+# The files of a thread, current or as of a time; a version keeps its number.
 FORK = """
 WITH copied AS (
     INSERT INTO workspace_versions (tenant_id, thread_id, path, version, digest, size_bytes, media_type, query_id, written_by,
@@ -123,138 +123,122 @@ SELECT count(*) AS files, coalesce(sum(size_bytes), 0)::bigint AS bytes FROM cop
 """
 
 
-async def reserve_body(tx: Tx, digest: bytes, size: int) -> Any:
-    """Register a body before it is stored.
-
-    Return whether it is `doubtful` (its deletion may be in progress), and whether the tenant would exceed its
-    limit (`too_much`: `blob_bytes` of at `most`).
-    """
-    return await tx.row(WANT, tx.tenant, digest, size)
+async def reserve_body(tx: Tx, *, body: StoredBody) -> ReservedBody:
+    """Register a body before it is stored."""
+    return ReservedBody(**await tx.row(WANT, tx.tenant, body.digest, body.size))
 
 
-async def mark_named(tx: Tx, digest: bytes) -> None:
+async def mark_named(tx: Tx, *, digest: bytes) -> None:
     await tx.run(NAMED, tx.tenant, digest)
 
 
-async def due_blobs(db: Database, limit: int) -> list[tuple[str, str]]:
-    return [(r["tenant_id"], r["digest"]) for r in await db.call(DUE, limit)]
+async def due_blobs(db: Database, *, limit: int) -> list[tuple[str, bytes]]:
+    """Return the tenants and digests of bodies that may be deleted."""
+    return [(row["tenant_id"], bytes.fromhex(row["digest"])) for row in await db.call(DUE, limit)]
 
 
-async def lock_unnamed(tx: Tx, digest: bytes) -> bool:
+async def lock_unnamed(tx: Tx, *, digest: bytes) -> bool:
     return await tx.value(TAKE, tx.tenant, digest) is not None
 
 
-async def postpone(tx: Tx, digest: bytes) -> None:
+async def postpone(tx: Tx, *, digest: bytes) -> None:
     await tx.run(PUT_OFF, tx.tenant, digest)
 
 
-async def is_named(tx: Tx, digest: bytes) -> bool:
+async def is_named(tx: Tx, *, digest: bytes) -> bool:
     return bool(await tx.value(IS_NAMED, tx.tenant, digest))
 
 
-async def delete_blob(tx: Tx, digest: bytes) -> None:
+async def delete_blob(tx: Tx, *, digest: bytes) -> None:
     await tx.run(DROP, tx.tenant, digest)
 
 
-async def lock(tx: Tx, thread_id: str) -> Any:
+async def lock(tx: Tx, *, thread_id: str) -> WorkspaceCounts:
     """Return the counts of a workspace, created on first use, and lock it until the transaction ends."""
     row = await tx.row(LOCK, tx.tenant, thread_id)
     if row is None:
         await tx.run(OPEN, tx.tenant, thread_id)
         row = await tx.row(LOCK, tx.tenant, thread_id)
-    return row
+    return WorkspaceCounts(**row)
 
 
-async def add_counts(tx: Tx, thread_id: str, files: int, size: int) -> None:
-    await tx.run(COUNT, tx.tenant, thread_id, files, size)
+async def add_counts(tx: Tx, *, thread_id: str, counts: WorkspaceCounts) -> None:
+    await tx.run(COUNT, tx.tenant, thread_id, counts.files, counts.bytes)
 
 
-async def thread_exists(tx: Tx, thread_id: str) -> bool:
+async def thread_exists(tx: Tx, *, thread_id: str) -> bool:
     return await tx.value(THREAD, tx.tenant, thread_id) is not None
 
 
-async def hold_thread(tx: Tx, thread_id: str) -> bool:
-    return await tx.value(HOLD_THREAD, tx.tenant, thread_id) is not None
+async def lock_thread(tx: Tx, *, thread_id: str) -> bool:
+    """Keep a thread from being deleted until the transaction ends. Return whether it exists."""
+    return await tx.value(LOCK_THREAD, tx.tenant, thread_id) is not None
 
 
-async def file(tx: Tx, thread_id: str, path: str) -> FileRow | None:
+async def file(tx: Tx, *, thread_id: str, path: str) -> FileRow | None:
     """Return the last version, deleted or not."""
     return _row(await tx.row(FILE, tx.tenant, thread_id, path))
 
 
-async def version(tx: Tx, thread_id: str, path: str, number: int) -> FileRow | None:
+async def version(tx: Tx, *, thread_id: str, path: str, number: int) -> FileRow | None:
     return _row(await tx.row(VERSION, tx.tenant, thread_id, path, number))
 
 
-async def version_of_call(tx: Tx, work_id: str) -> FileRow | None:
+async def version_of_call(tx: Tx, *, work_id: str) -> FileRow | None:
     return _row(await tx.row(OF_CALL, tx.tenant, work_id))
 
 
-async def list_files(tx: Tx, thread_id: str, prefix: str, after: str, limit: int) -> list[FileRow]:
+async def list_files(tx: Tx, *, thread_id: str, prefix: str, after: str, limit: int) -> list[FileRow]:
     """Return current files with this prefix after a path."""
     end = prefix_end(prefix) if prefix else None
-    rows = await tx.fetch(LIST, tx.tenant, thread_id, prefix, end, after, limit)
-    return [row for row in map(_row, rows) if row is not None]
+    return [FileRow(**row) for row in await tx.fetch(LIST, tx.tenant, thread_id, prefix, end, after, limit)]
 
 
-async def first_file_among(tx: Tx, thread_id: str, paths: Sequence[str]) -> str | None:
-    found: str | None = await tx.value(FILES_AMONG, tx.tenant, thread_id, list(paths))
-    return found
+async def first_file_among(tx: Tx, *, thread_id: str, paths: Sequence[str]) -> str | None:
+    path: str | None = await tx.value(FILES_AMONG, tx.tenant, thread_id, list(paths))
+    return path
 
 
-async def first_file_below(tx: Tx, thread_id: str, folder: str) -> str | None:
+async def first_file_below(tx: Tx, *, thread_id: str, folder: str) -> str | None:
     """Return a file in this folder."""
-    found: str | None = await tx.value(BELOW, tx.tenant, thread_id, f"{folder}/", f"{folder}0")
-    return found
+    path: str | None = await tx.value(BELOW, tx.tenant, thread_id, f"{folder}/", f"{folder}0")
+    return path
 
 
 async def find_lookalike(
-    tx: Tx, thread_id: str, names: Sequence[str], skeletons: Sequence[str]
+    tx: Tx, *, thread_id: str, names: Sequence[str], skeletons: Sequence[str]
 ) -> tuple[str, str] | None:
     """Return the first of these names that looks like another file or folder, and a file that is it or in
     it."""
     row = await tx.row(ALIKE, tx.tenant, thread_id, list(names), list(skeletons))
-    return None if row is None else (row["name"], row["there"])
+    return None if row is None else (row["name"], row["path"])
 
 
 async def add_version(
     tx: Tx,
+    *,
     thread_id: str,
     path: str,
     number: int,
-    digest: bytes | None,
-    size: int,
+    body: StoredBody | None,
     media_type: str,
     author: FileAuthor,
 ) -> FileRow:
-    row = _row(
-        await tx.row(
-            ADD,
-            tx.tenant,
-            thread_id,
-            path,
-            number,
-            digest,
-            size,
-            media_type,
-            author.work_id,
-            author.query_id,
-            author.name,
-        )
-    )
-    assert row is not None
-    return row
+    """Add a version of a file, without a body for its deletion."""
+    digest, size = (None, 0) if body is None else (body.digest, body.size)
+    what = (thread_id, path, number, digest, size, media_type)
+    return FileRow(**await tx.row(ADD, tx.tenant, *what, author.work_id, author.query_id, author.name))
 
 
 async def set_current_version(
-    tx: Tx, thread_id: str, path: str, number: int, skeleton: str, *, deleted: bool = False
+    tx: Tx, *, thread_id: str, path: str, number: int, skeleton: str, deleted: bool = False
 ) -> None:
     await tx.run(POINT, tx.tenant, thread_id, path, number, skeleton, deleted)
 
 
-async def fork(tx: Tx, thread_id: str, to: str, at: Any) -> Any:
+async def fork(tx: Tx, *, thread_id: str, to: str, at: datetime | None) -> WorkspaceCounts:
     """Copy the files; return their number and bytes."""
-    return await tx.row(FORK, tx.tenant, thread_id, to, at)
+    return WorkspaceCounts(**await tx.row(FORK, tx.tenant, thread_id, to, at))
 
 
 def prefix_end(prefix: str) -> str:

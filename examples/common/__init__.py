@@ -1,1 +1,1 @@
-"""What the examples share and none is about: the command line, questions to a person, events in words."""
+"""Common parts of the examples: the command line, prompts to a person, printed events."""

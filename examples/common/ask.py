@@ -1,4 +1,4 @@
-"""Asking the person at the terminal, while events and heartbeats go on."""
+"""Prompts to the person at the terminal while events and heartbeats continue."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Answer = TypeVar("Answer", bound=str)
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """What the person decided, and said about it."""
+    """The person's decision and feedback."""
 
     word: Word
     feedback: str | None = None
@@ -62,7 +62,7 @@ async def _answer(console: Console, question: str, parse: Callable[[str], Answer
     """Return the first line that parses; None at the end of the input."""
     while True:
         console.print(question, end="", style="bold yellow")
-        line = await _line()
+        line = await read_line()
         if not line:
             console.print()
             return None
@@ -72,7 +72,7 @@ async def _answer(console: Console, question: str, parse: Callable[[str], Answer
         console.print("That is no answer to this.", style="dim")
 
 
-async def _line() -> str:
+async def read_line() -> str:
     """Return a line, read when it is there, so that no thread is left behind waiting for a key."""
     loop, ready = asyncio.get_running_loop(), asyncio.Event()
     loop.add_reader(sys.stdin.fileno(), ready.set)

@@ -17,8 +17,11 @@ from typing import Any
 import httpx
 from plangate import PlangateError, Runtime
 from rich.console import Console
+from rich.text import Text
 
+from examples.common import ask
 from examples.common.render import DEFAULT_TENANT, QueryState, Screen, key_from_file
+from examples.common.service import Target
 
 MODEL = "claude-sonnet-4-5"
 DATA = Path(__file__).resolve().parents[2] / ".data"
@@ -29,12 +32,12 @@ EXECUTED, NOT_EXECUTED, USAGE = 0, 1, 2
 
 
 def uses_script() -> bool:
-    """Whether the agents follow scripts, because there is no key for a model."""
+    """Return whether the agents follow scripts because there is no model key."""
     return not os.environ.get("ANTHROPIC_API_KEY")
 
 
 def terminal() -> Console:
-    """Plain text of a fixed width where nobody looks at it."""
+    """Return a console, with plain text of a fixed width if the output is not a terminal."""
     console = Console(highlight=False)
     if not console.is_terminal:
         console.width = WIDTH
@@ -50,6 +53,13 @@ def add_options(parser: argparse.ArgumentParser, *, data_dir: str, keeps: str) -
     add("--tenant", default="local", metavar="ID", help="the tenant of that key (%(default)s)")
 
 
+def add_console(parser: argparse.ArgumentParser) -> None:
+    """Add the option of examples whose approvals can be decided in the console."""
+    parser.add_argument(
+        "--console", action="store_true", help="decide in the console, in the browser, and look around there"
+    )
+
+
 def parse(parser: argparse.ArgumentParser, arguments: list[str] | None) -> argparse.Namespace:
     options = parser.parse_args(arguments)
     if options.url and not os.environ.get("PLANGATE_API_KEY"):
@@ -60,11 +70,16 @@ def parse(parser: argparse.ArgumentParser, arguments: list[str] | None) -> argpa
 def run(
     example: Callable[[], Coroutine[Any, Any, int]], options: argparse.Namespace, *, asks: bool = True
 ) -> int:
-    """Return the exit code of an example, which asks a person if nobody says otherwise. What goes wrong is said in a line."""
+    """Return the exit code of an example. With `asks`, a person decides unless the options say otherwise. Errors are
+    printed in one line."""
     for stream in (sys.stdout, sys.stderr):
         stream.reconfigure(errors="replace")  # type: ignore[union-attr]
-    if asks and not options.yes and not sys.stdin.isatty():
-        return stop("A person has to approve the plan, and there is no terminal to ask at: add --yes.", USAGE)
+    elsewhere = getattr(options, "yes", False) or getattr(options, "console", False)
+    if asks and not elsewhere and not sys.stdin.isatty():
+        return stop(
+            "A person has to approve the plan, and there is no terminal to ask at: add --yes, or --console.",
+            USAGE,
+        )
     try:
         options.data_dir.mkdir(mode=0o711, parents=True, exist_ok=True)
         logging.basicConfig(filename=options.data_dir / "demo.log", level=logging.WARNING)
@@ -82,8 +97,27 @@ def stop(message: str, code: int = NOT_EXECUTED) -> int:
     return code
 
 
+async def link_console(screen: Screen, options: argparse.Namespace, target: Target, url: str) -> None:
+    """Print a link to the console that signs in once: at a terminal, or if decisions are made there."""
+    if not (options.console or screen.console.is_terminal):
+        return
+    async with target.client(url) as http:
+        response = await http.post("/session/tickets")
+    response.raise_for_status()
+    screen.console.print(
+        Text(f"Open the console within five minutes:\n{response.json()['url']}\n"), soft_wrap=True
+    )
+
+
+async def stay(screen: Screen, options: argparse.Namespace) -> None:
+    """Keep the service of the example running until the person has seen enough in the console."""
+    if options.console and not options.url:
+        screen.console.print("\nThe console stays open. Press Enter to end the demo.", style="bold yellow")
+        await ask.read_line()
+
+
 def not_executed(seen: QueryState) -> str:
-    """Return what became of a plan that was not executed."""
+    """Return why a plan was not executed."""
     if (seen.approval_kind, seen.decision) == ("plan", "reject"):
         return "The plan was rejected, so nothing was carried out."
     return "The plan was not carried out."
@@ -102,7 +136,7 @@ def introduce(screen: Screen, options: argparse.Namespace, what: str) -> None:
 
 
 def look(screen: Screen, options: argparse.Namespace, runtime: Runtime) -> None:
-    """How to see the same from outside, once the example is over."""
+    """Print how to inspect the results after the example has ended."""
     plangate, data = short(Path(sys.executable).parent / "plangate"), short(options.data_dir)
     work = f"{plangate} work {screen.seen.query_id}"
     if options.tenant != DEFAULT_TENANT:

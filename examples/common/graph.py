@@ -13,7 +13,7 @@ __all__ = ["DAGGER", "Edges", "meaning"]
 
 
 class Edges:
-    """Who waits for whom in a plan, and where results go. A plan without variables has no edges."""
+    """The dependencies and output paths of a plan. A plan without variables has no edges."""
 
     def __init__(self, subject: Mapping[str, Any]) -> None:
         self._actions = subject["body"]["actions"]
@@ -36,7 +36,7 @@ class Edges:
 
 
 def meaning(variable: Mapping[str, Any]) -> str:
-    """Return what a variable of an approval stands for."""
+    """Return the meaning of a variable in an approval."""
     now = (
         to_printable_json(json.dumps(variable["glimpse"], ensure_ascii=False))
         if "glimpse" in variable

@@ -97,7 +97,7 @@ class Screen:
     # -- as it happens ---------------------------------------------------------------------------------------
 
     def show(self, event: Event) -> None:
-        """One event, or nothing where a person needs none of it."""
+        """Print one event if it matters to a person."""
         event = escape_line(event)
         self.seen.query_id = event.get("queryId") or self.seen.query_id
         if event["type"] == "text":

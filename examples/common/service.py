@@ -1,4 +1,4 @@
-"""The service that an example talks to: one of its own, on its own data, or one that runs already."""
+"""The service of an example: its own, with its own data, or a running one."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Target:
 
     @property
     def key_file(self) -> Path:
-        """Where a service of the example's own keeps its key."""
+        """Return the key file of the example's own service."""
         return self.data_dir / "local-key"
 
     @property

@@ -47,6 +47,7 @@ def _options(arguments: list[str] | None) -> argparse.Namespace:
         metavar="N",
         help="how late is late (%(default)s)",
     )
+    command.add_console(parser)
     command.add_options(parser, data_dir="demo", keeps="database, key, ledger")
     options = command.parse(parser, arguments)
     if options.serve and not options.graph:

@@ -56,7 +56,7 @@ class DelayedFlights(BaseModel):
 
 
 def data_folder() -> Path:
-    """Where the files are. The package is found, never imported: importing it would import pandas.
+    """Return the folder of the files. The package is located but not imported, because it would import pandas.
 
     Raises:
         DataMissing: if the package is not installed.
@@ -84,7 +84,7 @@ def airlines() -> dict[str, str]:
 
 def find_delayed(day: date, limit_minutes: int) -> DelayedFlights:
     """Return the departures of a day that were `limit_minutes` late or more. A flight without a departure time was
-    scheduled and cancelled."""
+    scheduled and canceled."""
     wanted = (str(day.year), str(day.month), str(day.day))
     scheduled = [row for row in read_flights() if (row["year"], row["month"], row["day"]) == wanted]
     departed = [_flight(row) for row in scheduled if _known(row["dep_time"])]
@@ -122,7 +122,7 @@ def glimpse_of(delayed: DelayedFlights) -> dict[str, Any]:
 
 
 def by_carrier(flights: Iterable[Flight]) -> list[dict[str, Any]]:
-    """How many flights each carrier has, most first."""
+    """Return the number of flights per carrier, largest first."""
     counted = Counter(flight.carrier for flight in flights)
     return [
         {"carrier": carrier, "name": airlines().get(carrier, carrier), "flights": count}

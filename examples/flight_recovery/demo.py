@@ -26,7 +26,7 @@ ANOTHER_AMOUNT = ask.RevisionChoice(
 
 @dataclass(frozen=True, slots=True)
 class QueryRequest:
-    """What a query comes with."""
+    """The parameters of a query."""
 
     prompt: str
     inputs: dict[str, Any] | None = None
@@ -78,9 +78,12 @@ class Demo:
         self.target.choose()
         async with create_runtime(self.define_runtime(), url=options.url) as runtime:
             self.screen.line("service", f"{runtime.url}, runtime {runtime.id} version {runtime.version}")
+            await command.link_console(self.screen, options, self.target, runtime.url)
             self.console.print()
             await self._recover(runtime)
-            return await self._conclude(runtime)
+            code = await self._conclude(runtime)
+            await command.stay(self.screen, options)
+            return code
 
     async def _recover(self, runtime: Runtime) -> None:
         """Run the query, and without a model another one for each revision that is requested."""
@@ -102,6 +105,9 @@ class Demo:
         """Show what the approval is about, ask, and decide about exactly that."""
         subject = await runtime.approval_subject(approval["id"])
         self.screen.gate(approval, subject.value)
+        if self.options.console:
+            self.console.print("Decide in the console: approve, send back or reject.", style="bold yellow")
+            return
         decision = ask.APPROVED
         if not self.options.yes:
             revising = ANOTHER_AMOUNT if self.scripted else ask.RevisionChoice()

@@ -61,7 +61,7 @@ class Ledger:
     def issue_vouchers(
         self, key: str, day: str, flights: Iterable[Flight], amount: Decimal, currency: str, reason: str
     ) -> Written:
-        """One voucher a flight."""
+        """Write one voucher per flight."""
         rows = [
             (key, flight.key, day, flight.minutes_late, format(amount, "f"), currency, reason)
             for flight in flights
@@ -77,7 +77,7 @@ class Ledger:
             return Written(rows=held.fetchone()[0], new=max(written.rowcount, 0))
 
     def notify(self, key: str, day: str, flights: Iterable[Flight], message: str) -> Written:
-        """One notification a flight, for the operations desk of its carrier."""
+        """Write one notification per flight, for the operations desk of its carrier."""
         rows = [(key, flight.key, day, flight.carrier, message) for flight in flights]
         with self._writing() as db:
             written = db.executemany(
@@ -89,7 +89,7 @@ class Ledger:
             return Written(rows=held.fetchone()[0], new=max(written.rowcount, 0))
 
     def totals(self, keys: Iterable[str]) -> dict[str, int]:
-        """How many rows each table holds of the actions with these keys."""
+        """Return the number of rows per table for the actions with these keys."""
         wanted = set(keys)
         with self._writing() as db:
             counted = {
@@ -104,7 +104,7 @@ class Ledger:
 
     @contextmanager
     def _writing(self) -> Iterator[sqlite3.Connection]:
-        """One transaction on a connection of its own."""
+        """Open one transaction on a separate connection."""
         connection = sqlite3.connect(self.path, timeout=BUSY_TIMEOUT_S)
         try:
             with connection:

@@ -1,4 +1,4 @@
-"""The system of agents as data: what they are told, the tool, the plan, the reference, the write boundary.
+"""The system of agents as data: prompts, tool, plan, reference, write boundary.
 
 `define(...)` gives all of it; with a model or without one it is the same system.
 """
@@ -80,7 +80,7 @@ class NotifyOperations(Action):
 
 
 class FlightRecovery(BaseModel):
-    """What is done about a day of late departures."""
+    """A plan for a day of late departures."""
 
     day: date
     summary: str
@@ -93,7 +93,7 @@ DELAYED_FLIGHTS = define_reference(REFERENCE, DelayedFlights, glimpse=glimpse_of
 
 
 class Search(BaseModel):
-    """What `find_delayed_departures` takes."""
+    """The arguments of `find_delayed_departures`."""
 
     day: Annotated[date, Field(description=f"A day of {YEAR}.")]
     limit_minutes: Annotated[int, Field(ge=1, le=1440, description="How late is late.")] = 120
@@ -125,7 +125,7 @@ async def find_delayed_departures(args: Mapping[str, Any], ctx: Any) -> dict[str
 
 
 def dispatchers(ledger: Ledger) -> dict[str, ActionDispatcher]:
-    """One for each kind of action. The ledger writes a key once, so both may safely be repeated."""
+    """Return one dispatcher per kind of action. The ledger writes each key once, so both may be repeated safely."""
 
     def issue(action: Mapping[str, Any], delayed: DelayedFlights) -> Written:
         payload = action["payload"]
@@ -170,7 +170,7 @@ def _create_handler(
 
 
 def _flights(action: Mapping[str, Any], resolved: Mapping[str, Mapping[str, Any]]) -> DelayedFlights:
-    """Everything that the action's references hold, each flight once."""
+    """Return the flights of the action's references, each once."""
     found = [
         DelayedFlights.model_validate(resolved[ref["kind"]][ref["id"]])
         for ref in action["references"]
@@ -249,6 +249,24 @@ def define(ledger: Ledger, *, tenant: str, model: str, limit_minutes: int, scrip
         PLAN,
         FlightRecovery,
         display_aliases={"draft": "proposed", "executing": "being carried out", "executed": "carried out"},
+        glimpse={
+            "flights": {
+                "expression": "max(actions[].references[].glimpse.flights)",
+                "label": "Late flights",
+                "kind": "integer",
+            },
+            "dearest": {
+                "expression": "max_by(actions[?kind=='issue_voucher'].payload, &to_number(amount)).amount",
+                "label": "Highest voucher",
+                "unit": CURRENCY,
+                "kind": "decimal",
+            },
+            "carriers": {
+                "expression": "length(actions[?kind=='notify_operations'].payload.carriers[])",
+                "label": "Carriers that are notified",
+                "kind": "integer",
+            },
+        },
     )
     tool: DefinedTool = find_delayed_departures
     planner = define_planner(

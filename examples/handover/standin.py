@@ -1,4 +1,4 @@
-"""What stands in for a model's writing: a script calls tools, and cannot write what it has not read.
+"""Replacements for a model's writing, because a script cannot write about what it has not read.
 
 The tool `compose` gets what its agent has read, and nothing else. It is there only where no model is asked.
 """
@@ -39,7 +39,7 @@ def compose(args: Mapping[str, Any], ctx: Any) -> dict[str, str]:
 
 
 def design(report: str, table: str) -> dict[str, str]:
-    """How the fault in a report is mended: `content` and `summary`."""
+    """Return the fix for the fault in a report: `content` and `summary`."""
     found = _WEIGHT.search(report)
     if found is None:
         raise ValueError("The report names no weight.")

@@ -1,4 +1,4 @@
-"""The system of agents as data: what they are told, what they can call, and the check that is a function of ours.
+"""The system of agents as data: prompts, tools, and the check, a Python function.
 
 The coordinator has no tool that reads a file: what it knows is ids and summaries.
 """
@@ -37,7 +37,7 @@ class Check(BaseModel):
 
 
 class Checked(BaseModel):
-    """What it found, and the report about it."""
+    """The findings of a check, and its report."""
 
     passed: bool
     summary: str

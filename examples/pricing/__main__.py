@@ -49,9 +49,12 @@ class Example:
         defined = define(tenant=options.tenant, model=options.model, scripted=self.scripted)
         async with create_runtime(defined, url=options.url, services={"shop": self.shop}) as runtime:
             self.screen.line("service", f"{runtime.url}, runtime {runtime.id} version {runtime.version}")
+            await command.link_console(self.screen, options, self.target, runtime.url)
             self.console.print()
             await self._price(runtime)
-            return await self._conclude(runtime)
+            code = await self._conclude(runtime)
+            await command.stay(self.screen, options)
+            return code
 
     async def _price(self, runtime: Runtime) -> None:
         """Run the query, and without a model another one for each revision that is requested."""
@@ -72,6 +75,9 @@ class Example:
         """Show what the approval is about, ask, and decide about exactly that."""
         subject = await runtime.approval_subject(approval["id"])
         self.screen.gate(approval, subject.value)
+        if self.options.console:
+            self.console.print("Decide in the console: approve, send back or reject.", style="bold yellow")
+            return
         decision = await self._decision(approval["kind"])
         await runtime.respond_to_approval(
             approval["id"], decision.word, decision.feedback, digest=subject.digest
@@ -115,6 +121,7 @@ def _options(arguments: list[str] | None) -> argparse.Namespace:
         metavar="TEXT",
         help='send the first plan back with this feedback, such as "15 %% is enough"',
     )
+    command.add_console(parser)
     command.add_options(parser, data_dir="pricing", keeps="database, key, shop")
     return command.parse(parser, arguments)
 

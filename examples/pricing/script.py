@@ -1,4 +1,4 @@
-"""What a query asks: in words for a model, or as the script that stands in for one.
+"""The prompt of a query: text for a model, or the script that replaces one.
 
 A script is JSON: the calls that an agent makes, one after the other. `{"$result": ...}` puts a value from the
 results of the agent's earlier calls into the next one. The scripts of the two other agents stand inside the

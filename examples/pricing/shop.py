@@ -93,7 +93,7 @@ class Shop:
         )
 
     def state(self) -> str:
-        """Return what stands in the shop, in words."""
+        """Return the content of the shop in words."""
         with self._transaction() as db:
             (changed,) = db.execute(
                 "SELECT count(*) FROM products WHERE price_cents <> list_cents"

@@ -1,4 +1,4 @@
-"""The system of agents as data: what they are told, the tools, the plan, the reference, the write boundary.
+"""The system of agents as data: prompts, tools, plan, reference, write boundary.
 
 Nothing here holds the shop: handlers find it in `ctx`, where `create_runtime(services={"shop": ...})` put it.
 """
@@ -65,14 +65,14 @@ Action = TaggedUnion(PriceChange, Promotion)
 
 
 class Context(Closed):
-    """What a person wants to know who decides about the actions."""
+    """The context of the actions for the person who decides."""
 
     ends: date
     budget_cents: Annotated[int, Field(ge=0, description="What was reserved.")]
 
 
 class Campaign(Closed):
-    """What happens to prices between two seasons."""
+    """A plan of price changes between two seasons."""
 
     summary: str
     context: Context
@@ -86,6 +86,31 @@ CAMPAIGN = define_plan(
         "draft": "proposed",
         "executing": "being put on the shelves",
         "executed": "on the shelves",
+    },
+    glimpse={
+        "prices": {
+            "expression": "sum(actions[?kind=='price_change'].references[].glimpse.products)",
+            "label": "Prices that change",
+            "kind": "integer",
+        },
+        "reduction": {
+            "expression": "min(actions[?kind=='price_change'].payload.percent)",
+            "label": "Largest reduction",
+            "unit": "%",
+            "kind": "integer",
+        },
+        "promotion": {
+            "expression": "max(actions[?kind=='promotion'].payload.percent)",
+            "label": "Largest promotion",
+            "unit": "%",
+            "kind": "integer",
+        },
+        "budget": {
+            "expression": "context.budget_cents",
+            "label": "Reserved",
+            "unit": "cents",
+            "kind": "integer",
+        },
     },
 )
 
@@ -112,7 +137,7 @@ PRODUCTS = define_reference(
 
 
 class Handle(Closed):
-    """What agents have of a reference, beside its glimpse."""
+    """The handle of a reference."""
 
     kind: Literal["Products"]
     id: str
@@ -213,7 +238,7 @@ PLAIN = "Short and factual. Plain text, no Markdown."
 
 
 class Slogan(Closed):
-    """What the copywriter answers with, and nothing else."""
+    """The answer of the copywriter."""
 
     headline: Annotated[str, Field(min_length=1, max_length=60)]
 

@@ -88,6 +88,9 @@ def _options(arguments: list[str] | None) -> argparse.Namespace:
         description="An analyst finds the right table in a catalog, and answers a question with one query.",
         epilog="With ANTHROPIC_API_KEY set the analyst asks a model; without it it follows a script.",
     )
+    parser.add_argument(
+        "--yes", action="store_true", help="as with the other examples; nothing is asked here"
+    )
     command.add_options(parser, data_dir="questions", keeps="database, key, files")
     return command.parse(parser, arguments)
 

@@ -1,4 +1,4 @@
-"""What the screen says of this example."""
+"""The screen of this example."""
 
 from __future__ import annotations
 

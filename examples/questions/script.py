@@ -1,4 +1,4 @@
-"""What a query asks: in words for a model, or as the script that stands in for one."""
+"""The prompt of a query: text for a model, or the script that replaces one."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ BEGIN
         EXECUTE format('CREATE POLICY of_tenant ON %I TO plangate_app USING (%s) WITH CHECK (%s)', t, visible, visible);
     END LOOP;
     FOREACH t IN ARRAY ARRAY['tenants', 'api_keys', 'sessions', 'idempotency', 'threads', 'queries', 'lost_leases', 'work_records', 'events',
-        'approvals', 'plans', 'plan_revisions', 'plan_transitions', 'plan_snapshots', 'plan_actions', 'reference_values',
+        'approvals', 'approval_comments', 'plans', 'plan_revisions', 'plan_transitions', 'plan_snapshots', 'plan_actions', 'reference_values',
         'reference_pins', 'outgoing_calls', 'documents', 'document_writes', 'call_variables', 'blobs', 'workspaces',
         'workspace_versions', 'workspace_files', 'artifact_chains', 'artifacts', 'artifact_tags', 'artifact_parents',
         'artifact_decisions', 'artifact_choices', 'artifact_tombstones',

@@ -3,7 +3,7 @@
 -- plangate_app: history is written once; only what has a lifecycle is updated, and almost nothing is deleted.
 GRANT SELECT ON alembic_version, generation, tenants, lost_leases, artifact_tombstones TO plangate_app;
 GRANT SELECT, INSERT ON api_keys, sessions, secrets, signing_secrets, idempotency, runtimes, threads, queries, work_records, events,
-    approvals, approval_votes, approval_grants, plans, plan_revisions, plan_transitions, plan_snapshots, plan_actions,
+    approvals, approval_votes, approval_comments, approval_grants, plans, plan_revisions, plan_transitions, plan_snapshots, plan_actions,
     reference_values, reference_pins, reference_uses, outgoing_calls, documents, document_writes, call_variables, blobs,
     workspaces, workspace_versions, workspace_files, artifact_chains, artifacts, artifact_tags, artifact_parents,
     artifact_decisions, artifact_choices, artifact_uses TO plangate_app;
@@ -19,7 +19,7 @@ GRANT UPDATE (n, mac) ON artifact_chains TO plangate_app;
 GRANT DELETE ON secrets, sessions, idempotency, reference_pins, blobs TO plangate_app;
 
 -- plangate_scan: leases, sweeps and deletion.
-GRANT SELECT ON tenants, api_keys, sessions, idempotency, threads, queries, work_records, events, approvals, plans, plan_revisions,
+GRANT SELECT ON tenants, api_keys, sessions, idempotency, threads, queries, work_records, events, approvals, approval_comments, plans, plan_revisions,
     plan_transitions, plan_snapshots, plan_actions, reference_values, reference_pins, outgoing_calls, documents,
     document_writes, call_variables, blobs, workspaces, workspace_versions, workspace_files, artifact_chains, artifacts,
     artifact_tags, artifact_parents, artifact_decisions, artifact_choices, artifact_tombstones TO plangate_scan;
@@ -30,7 +30,7 @@ GRANT UPDATE ON threads, queries, work_records, approvals, plans, reference_valu
 GRANT UPDATE ON artifact_chains TO plangate_scan;  -- to lock its rows
 GRANT UPDATE (purge_due) ON documents TO plangate_scan;
 GRANT UPDATE (named) ON blobs TO plangate_scan;
-GRANT DELETE ON sessions, idempotency, threads, queries, events, plans, plan_revisions, plan_transitions, plan_snapshots, plan_actions,
+GRANT DELETE ON sessions, idempotency, threads, queries, events, approval_comments, plans, plan_revisions, plan_transitions, plan_snapshots, plan_actions,
     reference_pins, outgoing_calls, documents, document_writes, call_variables, workspaces, workspace_versions,
     workspace_files, artifact_chains, artifacts, artifact_tags, artifact_parents, artifact_decisions, artifact_choices
     TO plangate_scan;

@@ -58,5 +58,5 @@ CREATE INDEX queries_of_thread ON queries (tenant_id, thread_id, id);
 CREATE INDEX queries_queued ON queries (id) WHERE status = 'queued';
 CREATE INDEX queries_queued_of_tenant ON queries (tenant_id, thread_id, id) WHERE status = 'queued';
 CREATE INDEX queries_at_limit ON queries (parked_at) WHERE status = 'waiting' AND reason = 'limit_reached';
-CREATE INDEX queries_running ON queries (tenant_id, id) WHERE status = 'running';
+CREATE INDEX queries_of_status ON queries (tenant_id, status, id);
 CREATE INDEX queries_ending ON queries (tenant_id, id) WHERE ending_code IS NOT NULL;

@@ -26,6 +26,8 @@ CREATE TABLE approvals (
     decision text,
     feedback text,
     partial bytea,
+    waiting_parents int NOT NULL DEFAULT 0, -- agents that wait for the agent that asks
+    waiting_actions int NOT NULL DEFAULT 0, -- actions of the plan
     PRIMARY KEY (tenant_id, id),
     CHECK ((status = 'pending') = (decided_at IS NULL)),
     CHECK (sha256(subject) = digest)
@@ -46,6 +48,18 @@ CREATE TABLE approval_votes (
     scope text,                             -- 'thread': remember it
     at timestamptz NOT NULL DEFAULT now(),
     PRIMARY KEY (tenant_id, approval_id, edits, principal),
+    FOREIGN KEY (tenant_id, approval_id) REFERENCES approvals
+);
+
+-- What people write to each other about an approval. It is deleted together with the thread.
+CREATE TABLE approval_comments (
+    tenant_id text COLLATE "C" NOT NULL,
+    id text COLLATE "C" NOT NULL,
+    approval_id text COLLATE "C" NOT NULL,
+    principal text NOT NULL,
+    text text NOT NULL,
+    created_at timestamptz NOT NULL DEFAULT now(),
+    PRIMARY KEY (tenant_id, approval_id, id),
     FOREIGN KEY (tenant_id, approval_id) REFERENCES approvals
 );
 
@@ -70,5 +84,6 @@ CREATE TABLE approval_grants (
     FOREIGN KEY (tenant_id, approval_id) REFERENCES approvals,
     CHECK (sha256(args) = args_digest)
 );
+CREATE INDEX approval_grants_of_thread ON approval_grants (tenant_id, thread_id, id);
 CREATE INDEX approval_grants_in_force ON approval_grants (tenant_id, thread_id, agent, tool, args_digest)
  WHERE revoked_at IS NULL;

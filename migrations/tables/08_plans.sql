@@ -20,6 +20,8 @@ CREATE TABLE plans (
     UNIQUE (tenant_id, thread_id, key),
     FOREIGN KEY (tenant_id, thread_id) REFERENCES threads
 );
+CREATE INDEX plans_of_thread ON plans (tenant_id, thread_id, id);
+CREATE INDEX plans_executing ON plans (tenant_id, query_id) WHERE status = 'executing';
 
 CREATE TABLE plan_revisions (
     tenant_id text COLLATE "C" NOT NULL,
@@ -33,6 +35,7 @@ CREATE TABLE plan_revisions (
     decision text,                          -- 'reject' or 'revise', once a person decided so
     feedback text,
     partial bytea,
+    facts bytea,                            -- JSON: the facts that its kind declares, as its gate last opened
     PRIMARY KEY (tenant_id, plan_id, revision),
     FOREIGN KEY (tenant_id, plan_id) REFERENCES plans,
     CHECK (sha256(body) = digest)
@@ -55,7 +58,8 @@ CREATE TABLE plan_transitions (
     FOREIGN KEY (tenant_id, plan_id) REFERENCES plans
 );
 
--- The documents that the variables of a plan name, as they were when its gate opened; work_id is the call that opened it.
+-- The documents that the variables of a plan name, as they were when it reached its gate; work_id is the call that
+-- brought it there.
 CREATE TABLE plan_snapshots (
     tenant_id text COLLATE "C" NOT NULL REFERENCES tenants,
     work_id text COLLATE "C" NOT NULL,

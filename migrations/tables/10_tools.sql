@@ -33,6 +33,6 @@ CREATE TABLE outgoing_calls (
 );
 CREATE INDEX outgoing_calls_open ON outgoing_calls (tenant_id, name, created_at) WHERE status = 'open' AND sender = 'client';
 CREATE INDEX outgoing_calls_claimed ON outgoing_calls (tenant_id, claim_token_hash) WHERE status = 'claimed';
-CREATE INDEX outgoing_calls_of_query ON outgoing_calls (tenant_id, query_id);
+CREATE INDEX outgoing_calls_of_query ON outgoing_calls (tenant_id, query_id, work_id);
 CREATE INDEX outgoing_calls_due ON outgoing_calls (claimed_until) WHERE status = 'claimed';
 CREATE INDEX outgoing_calls_unclaimed ON outgoing_calls (claim_before) WHERE status = 'open';

@@ -1,4 +1,4 @@
-"""Artifacts that are withdrawn, and competing revisions of which one is chosen: new records, never a change."""
+"""Withdrawing artifacts, and choosing among competing revisions: new records, never a change."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import asyncpg
 import pytest
 
 from app.artifacts.verify import problems
-from tests.postgres.test_floor import lay
+from tests.postgres.test_approval_floor import lay
 from tests.support import specs
 from tests.support.client import Caller, good, output_of, refused
 from tests.support.world import World
@@ -91,7 +91,7 @@ async def test_a_decision_needs_a_reason_and_the_scope_to_write(
     assert (await api.read(f"/artifacts/{left}"))["status"] == "active"
 
 
-async def test_a_chosen_revision_supersedes_those_it_was_chosen_over(
+async def test_a_chosen_revision_supersedes_its_competitors(
     plangate: World, api: Caller, home: str, rivals: tuple[str, str, str]
 ) -> None:
     first, left, right = rivals
@@ -132,7 +132,26 @@ async def test_a_chosen_revision_supersedes_those_it_was_chosen_over(
     assert await verified(plangate) == []
 
 
-async def test_of_two_opposite_choices_at_once_one_is_made(plangate: World, api: Caller, home: str) -> None:
+async def test_the_query_that_published_gets_the_event_of_a_hosts_decision(api: Caller, home: str) -> None:
+    """Unless it is over: nothing follows the last event of a query."""
+    await api.register(specs.scripted(specs.tool("check")))
+    query = await api.submit(specs.script(("check", {"n": 1})), threadKey="t")
+    (call,) = await api.claim("check")
+    first = await publish(api, home, workId=call["workId"])
+    left, right = [await publish(api, home, replaces=first["id"], workId=call["workId"]) for _ in range(2)]
+    choice = {"over": [right["id"]], "reason": "Shorter."}
+    chosen = await api.do(f"/artifacts/{left['id']}/choose", choice)
+    (event,) = await api.events(query["id"], "artifact-decision")
+    assert event["data"] == chosen["decisions"][0]
+    assert (event["workId"], event["agent"]) == (left["producer"]["workId"], "solo")
+    assert event["data"]["over"] == [right["id"]]
+    good(await api.result(call, 1))
+    await api.ended(query["id"])
+    await api.do(f"/artifacts/{left['id']}/withdraw", {"reason": "Wrong."})
+    assert [e["data"]["kind"] for e in await api.events(query["id"], "artifact-decision")] == ["choose"]
+
+
+async def test_one_of_two_opposite_concurrent_choices_wins(plangate: World, api: Caller, home: str) -> None:
     other = await thread(api, "u")
     for _ in range(5):
         first = (await publish(api, home))["id"]
@@ -156,7 +175,7 @@ async def test_a_repeated_request_decides_once(api: Caller, home: str) -> None:
     assert [a.status_code for a in answers] == [201, 201]
 
 
-async def test_an_upload_of_what_was_withdrawn_is_a_new_artifact(api: Caller, home: str) -> None:
+async def test_uploading_withdrawn_content_again_is_a_new_artifact(api: Caller, home: str) -> None:
     async def upload() -> str:
         sent = await api.request("PUT", "/artifacts/design/b", params={"threadId": home}, content=b"b")
         return str(good(sent)["id"])
@@ -174,7 +193,7 @@ def deciding(**parts: Any) -> specs.Spec:
     return specs.spec(agent, interpreter="scripted", **parts)
 
 
-async def test_an_agent_withdraws_what_a_person_lets_it(
+async def test_an_agent_withdraws_only_with_approval(
     plangate: World, api: Caller, home: str, rivals: tuple[str, str, str]
 ) -> None:
     _, left, right = rivals
@@ -198,6 +217,8 @@ async def test_an_agent_withdraws_what_a_person_lets_it(
     assert withdrawn["result"]["status"] == "withdrawn"
     assert "Enough." in rejected["error"]
     assert [a["id"] for a in found["result"]] == [left]
+    events = await api.events(query["id"], "artifact-decision")
+    assert [event["data"] for event in events] == withdrawn["result"]["decisions"]
     producer = withdrawn["result"]["decisions"][1]["producer"]
     assert (producer["kind"], producer["agent"], producer["queryId"]) == ("agent", "solo", query["id"])
     assert producer["callId"].startswith("wrk_")
@@ -234,7 +255,7 @@ async def test_a_rule_for_the_tool_opens_its_gate_and_the_floor_closes_it(
     assert (await api.ended(query["id"]))["status"] == "succeeded"
 
 
-async def test_a_team_has_these_tools_only_if_it_names_the_toolkit(api: Caller) -> None:
+async def test_the_decision_tools_require_the_toolkit_by_name(api: Caller) -> None:
     plain = [specs.agent("chief", "coordinator", routes=["helper"]), specs.agent("helper")]
     naming = [*plain[:1], specs.agent("helper", toolkits=["artifacts"])]
     for agents, has in ((plain, False), (naming, True)):
@@ -255,6 +276,8 @@ async def test_a_handler_withdraws_for_the_agent_that_called_it(api: Caller, hom
     made = await api.do(f"/artifacts/{record['id']}/withdraw", body)
     producer = made["decisions"][0]["producer"]
     assert (producer["agent"], producer["callId"]) == ("solo", call["workId"])
+    (event,) = await api.events(query["id"], "artifact-decision")
+    assert (event["data"], event["workId"]) == (made["decisions"][0], call["workId"])
     good(await api.result(call, 1))
     await api.ended(query["id"])
     refused(await api.post(f"/artifacts/{record['id']}/withdraw", body), 409)
@@ -275,7 +298,7 @@ async def test_a_handler_withdraws_for_the_agent_that_called_it(api: Caller, hom
          "call_id, created_at FROM artifact_decisions WHERE n = 5", "ard_x (record 7 of thread {thread}) was inserted"),
     ],
 )  # fmt: skip
-async def test_a_decision_that_was_tampered_with_is_reported(
+async def test_verify_reports_a_tampered_decision(
     plangate: World,
     api: Caller,
     home: str,
@@ -309,7 +332,7 @@ async def test_the_service_cannot_change_a_decision(
         assert await plangate.sql(f"SELECT 1 FROM {table}", tenant="other") == []
 
 
-async def test_decisions_go_with_their_thread(
+async def test_decisions_are_deleted_with_their_thread(
     plangate: World, api: Caller, home: str, rivals: tuple[str, str, str], owner: asyncpg.Connection
 ) -> None:
     first, left, right = rivals

@@ -1,14 +1,17 @@
-"""What lists and lineages of artifacts read of the database, however many there are."""
+"""How many rows lists and lineages of artifacts read from the database."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 
 from app.artifacts import service, store
+from app.artifacts.models import ArtifactFilter, ArtifactStatus
+from app.artifacts.service import MAX_SCANNED_ARTIFACTS
 from tests.support import specs
 from tests.support.client import Caller, output_of
 from tests.support.world import World
@@ -68,44 +71,47 @@ async def many(api: Caller, owner: Any) -> str:
     return await filled(api, owner, COUNT)
 
 
-async def test_a_page_reads_so_many_records_and_no_more(plangate: World, many: str) -> None:
+async def test_a_page_examines_a_bounded_number_of_records(plangate: World, many: str) -> None:
     """Also where no record, or hardly one, passes all filters: all but the newest are superseded."""
     now = datetime.now(UTC)
     middle = f"art_{COUNT // 2:026}"
     for filters in (
-        {},
-        {"workId": "wrk_1"},
-        {"parentWorkId": "wrk_0"},
-        {"callId": "wrk_2"},
-        {"planId": "pln_1"},
-        {"planId": "pln_1", "actionIndex": 1},
-        {"planId": "pln_1", "actionIndex": 2},
-        {"queryId": "qry_1"},
-        {"threadId": many},
-        {"agent": "ann"},
-        {"channel": "design"},
-        {"tag": "big"},
-        {"channel": "design", "agent": "bob"},  # share none
-        {"tag": "big", "channel": "nothing"},
-        {"threadId": many, "tag": "nothing"},
-        {"since": now - timedelta(days=300), "from": "art_" + "0" * 26},
+        ArtifactFilter(),
+        ArtifactFilter(work_id="wrk_1"),
+        ArtifactFilter(parent_work_id="wrk_0"),
+        ArtifactFilter(call_id="wrk_2"),
+        ArtifactFilter(plan_id="pln_1"),
+        ArtifactFilter(plan_id="pln_1", action_index=1),
+        ArtifactFilter(plan_id="pln_1", action_index=2),
+        ArtifactFilter(query_id="qry_1"),
+        ArtifactFilter(thread_id=many),
+        ArtifactFilter(agent="ann"),
+        ArtifactFilter(channel="design"),
+        ArtifactFilter(tag="big"),
+        ArtifactFilter(channel="design", agent="bob"),  # share none
+        ArtifactFilter(tag="big", channel="nothing"),
+        ArtifactFilter(thread_id=many, tag="nothing"),
+        ArtifactFilter(since=now - timedelta(days=300)),
     ):
-        for bounds in ({}, {"before": middle}):
-            for status in (None, "active", "superseded", "withdrawn"):
-                asked = {**filters, **bounds}
-                sql, args = store.page_sql("acme", asked, status, 51, service.LOOKED_AT)
+        for before in (None, middle):
+            for status in (None, *get_args(ArtifactStatus)):
+                asked = replace(filters, before=before, status=status)
+                sql, args = store.page_sql("acme", asked, 51, MAX_SCANNED_ARTIFACTS)
                 read = await rows_read(plangate, sql, *args)
                 # Two rows a record at most: what it is found by, and what replaces it; and those that are shown again.
-                assert read <= 4 * service.LOOKED_AT, (asked, status, read)
-    for filters in ({}, {"threadId": many}, {"tag": "big"}, {"agent": "ann", "tag": "big"}):
-        sql, args = store.page_sql("acme", filters, None, 51, service.LOOKED_AT)
+                assert read <= 4 * MAX_SCANNED_ARTIFACTS, (asked, read)
+    for filters in (
+        ArtifactFilter(),
+        ArtifactFilter(thread_id=many),
+        ArtifactFilter(tag="big"),
+        ArtifactFilter(agent="ann", tag="big"),
+    ):
+        sql, args = store.page_sql("acme", filters, 51, MAX_SCANNED_ARTIFACTS)
         assert await rows_read(plangate, sql, *args) <= 10 * 51, filters
 
 
-async def test_what_is_left_out_makes_a_page_short_and_the_next_goes_on_behind_it(
-    api: Caller, owner: Any
-) -> None:
-    count = service.LOOKED_AT + 10
+async def test_filtered_records_shorten_a_page_and_the_next_page_continues(api: Caller, owner: Any) -> None:
+    count = MAX_SCANNED_ARTIFACTS + 10
     thread = await filled(api, owner, count)
     await owner.execute("UPDATE artifacts SET channel = 'rare' WHERE n = 3")
     page = await api.read("/artifacts", agent="bob", channel="rare", status="superseded")
@@ -118,8 +124,8 @@ async def test_what_is_left_out_makes_a_page_short_and_the_next_goes_on_behind_i
     assert ([a["id"] for a in page["items"]], page["nextCursor"]) == ([f"art_{3:026}"], None)
 
 
-async def test_a_model_gets_what_there_is_however_much_is_left_out(api: Caller, owner: Any) -> None:
-    thread = await filled(api, owner, service.LOOKED_AT + 10)
+async def test_a_model_gets_every_match_however_many_records_are_filtered(api: Caller, owner: Any) -> None:
+    thread = await filled(api, owner, MAX_SCANNED_ARTIFACTS + 10)
     await owner.execute("UPDATE artifacts SET channel = 'rare' WHERE n IN (3, 5)")
     agents = [specs.agent("chief", role="coordinator", routes=["helper"]), specs.agent("helper")]
     await api.register(specs.scripted(agents=agents))
@@ -129,21 +135,23 @@ async def test_a_model_gets_what_there_is_however_much_is_left_out(api: Caller, 
     assert [a["id"] for a in found["result"]] == [f"art_{5:026}", f"art_{3:026}"]
 
 
-async def test_the_newest_of_a_path_and_a_lineage_are_found_without_reading_the_others(
+async def test_the_newest_of_a_path_and_a_lineage_use_indexes(
     plangate: World, api: Caller, many: str
 ) -> None:
     last, first = f"art_{COUNT:026}", f"art_{1:026}"
     for path, at_most in (("p7", 3), ("nothing", 0)):
         assert await rows_read(plangate, store.NEWEST_AT, "acme", many, "patch", path) <= at_most
     for sql, id in ((store.DESCENDANTS, first), (store.ANCESTORS, last)):
-        read = await rows_read(plangate, sql, "acme", id, service.LINEAGE_DEPTH, store.STEPS, 500)
-        assert read <= 2 * store.STEPS, (id, read)
+        read = await rows_read(
+            plangate, sql, "acme", id, service.MAX_LINEAGE_DEPTH, store.MAX_WALK_STEPS, 500
+        )
+        assert read <= 2 * store.MAX_WALK_STEPS, (id, read)
     lineage = await api.read(f"/artifacts/{first}/lineage")
-    assert [step["depth"] for step in lineage["descendants"]] == [1] * service.LINEAGE_MOST
+    assert [step["depth"] for step in lineage["descendants"]] == [1] * service.MAX_LINEAGE_ARTIFACTS
 
 
-async def test_of_many_competitors_some_are_listed(plangate: World, api: Caller, owner: Any) -> None:
+async def test_a_bounded_number_of_competitors_is_listed(plangate: World, api: Caller, owner: Any) -> None:
     await filled(api, owner, 300)
     await owner.execute("UPDATE artifacts SET replaces = $1 WHERE n > 1", f"art_{1:026}")
     found = await api.read(f"/artifacts/art_{300:026}")
-    assert found["competesWith"] == [f"art_{n:026}" for n in range(2, 2 + store.COMPETING_MOST)]
+    assert found["competesWith"] == [f"art_{n:026}" for n in range(2, 2 + store.MAX_LISTED_COMPETITORS)]

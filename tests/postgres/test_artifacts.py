@@ -1,9 +1,10 @@
-"""Artifacts: what was published, over HTTP and by agents."""
+"""Artifacts, published over HTTP and by agents."""
 
 from __future__ import annotations
 
 import asyncio
 import hashlib
+import re
 from typing import Any
 
 import asyncpg
@@ -11,6 +12,7 @@ import pytest
 
 from app.artifacts import publishing, store
 from app.artifacts.models import Producer, Publication
+from app.artifacts.service import TargetMoved
 from app.base.postgres.database import Tx
 from tests.support import graphs, specs
 from tests.support.client import Caller, good, output_of, refused
@@ -136,7 +138,7 @@ async def test_a_directory_is_published_with_its_list(api: Caller, home: str) ->
     [("x.json", "json"), ("x.patch", "patch"), ("x.diff", "patch"), ("x.log", "log"), ("x.png", "binary"),
      ("x.py", "file"), ("x", "binary")],
 )  # fmt: skip
-async def test_the_kind_is_by_what_it_is_where_nobody_says(
+async def test_the_kind_is_inferred_when_it_is_not_given(
     api: Caller, home: str, path: str, kind: str
 ) -> None:
     await put(api, home, path, b"x")
@@ -144,7 +146,7 @@ async def test_the_kind_is_by_what_it_is_where_nobody_says(
     assert (await publish(api, home, path, kind="report"))["kind"] == "report"
 
 
-async def test_what_is_wrong_is_refused_and_nothing_is_written(
+async def test_an_invalid_publication_is_rejected_and_writes_nothing(
     plangate: World, api: Caller, home: str
 ) -> None:
     design = await publish(api, home, "a.md")
@@ -310,7 +312,7 @@ async def test_lineage_follows_revisions_and_names_the_edge(api: Caller, home: s
     assert found["ancestors"] == []
 
 
-async def test_each_record_of_a_lineage_is_told_once_at_its_shortest_distance(
+async def test_a_lineage_lists_each_record_once_at_its_shortest_distance(
     plangate: World, api: Caller, home: str
 ) -> None:
     """Each of 24 records is made of all before it: between the first and the last there are ways of every length."""
@@ -320,22 +322,22 @@ async def test_each_record_of_a_lineage_is_told_once_at_its_shortest_distance(
     found = await api.read(f"/artifacts/{ids[-1]}/lineage")
     assert [(s["depth"], s["artifact"]["id"]) for s in found["ancestors"]] == [(1, id) for id in ids[:-1]]
     async with plangate.services.db.transaction("acme") as tx:
-        assert await store.ancestors(tx, ids[-1], 50, 5) == [(id, 1) for id in ids[:5]]
-        assert await store.descendants(tx, ids[0], 50, 5) == [(id, 1) for id in ids[1:6]]
+        assert await store.ancestors(tx, id=ids[-1], depth=50, limit=5) == dict.fromkeys(ids[:5], 1)
+        assert await store.descendants(tx, id=ids[0], depth=50, limit=5) == dict.fromkeys(ids[1:6], 1)
 
 
-async def test_a_line_of_records_is_walked_as_far_as_is_asked(
-    plangate: World, api: Caller, home: str
-) -> None:
+async def test_a_lineage_is_followed_to_the_requested_depth(plangate: World, api: Caller, home: str) -> None:
     ids: list[str] = []
     for _ in range(6):
         ids.append(str((await publish(api, home, "a.md", parentArtifactIds=ids[-1:]))["id"]))
     async with plangate.services.db.transaction("acme") as tx:
-        assert await store.ancestors(tx, ids[5], 3, 100) == [(ids[4], 1), (ids[3], 2), (ids[2], 3)]
-        assert await store.descendants(tx, ids[0], 100, 3) == [(ids[1], 1), (ids[2], 2), (ids[3], 3)]
+        above = await store.ancestors(tx, id=ids[5], depth=3, limit=100)
+        assert list(above.items()) == [(ids[4], 1), (ids[3], 2), (ids[2], 3)]
+        below = await store.descendants(tx, id=ids[0], depth=100, limit=3)
+        assert list(below.items()) == [(ids[1], 1), (ids[2], 2), (ids[3], 3)]
 
 
-async def test_a_list_reads_no_directory_and_says_not_whether_one_changed(
+async def test_a_list_does_not_read_directories_to_detect_changes(
     plangate: World, api: Caller, home: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await put(api, home, "out/a", b"x")
@@ -438,7 +440,7 @@ async def test_tenants_are_apart_and_records_are_append_only(plangate: World, ap
     refused(await reader.request("PUT", "/artifacts/x/y", params={"threadId": home}, content=b""), 403)
 
 
-async def test_those_who_publish_at_once_stand_in_one_chain(plangate: World, api: Caller, home: str) -> None:
+async def test_concurrent_publications_form_one_chain(plangate: World, api: Caller, home: str) -> None:
     await asyncio.gather(*(publish(api, home, "a.md") for _ in range(8)))
     rows = await plangate.sql("SELECT n, previous, mac FROM artifacts ORDER BY n")
     assert [r["n"] for r in rows] == list(range(1, 9))
@@ -506,7 +508,7 @@ async def test_agents_publish_and_the_caller_gets_ids_and_summaries(plangate: Wo
     assert await listed(api, agent="maker", workId=run["id"], parentWorkId=run["parentId"]) == [record["id"]]
 
 
-async def test_bodies_are_in_no_prompt_event_or_result(plangate: World, api: Caller, home: str) -> None:
+async def test_bodies_appear_in_no_prompt_event_or_result(plangate: World, api: Caller, home: str) -> None:
     await put(api, home, "a.md", b"The body itself. " * 10)
     await api.register(team())
     make = {"tool": "artifact_publish", "args": {"channel": "design", "path": "a.md", "summary": "In short."}}
@@ -522,7 +524,7 @@ async def test_bodies_are_in_no_prompt_event_or_result(plangate: World, api: Cal
         assert await plangate.value(sql) == 0
 
 
-async def test_what_a_failed_agent_published_stays(api: Caller) -> None:
+async def test_artifacts_of_a_failed_agent_remain(api: Caller) -> None:
     await api.register(team(failing=True))
     query = await api.run(specs.script(("call_agent", {"agent": "maker", "prompt": MAKE})), threadKey="t")
     (id,) = await listed(api)
@@ -530,7 +532,7 @@ async def test_what_a_failed_agent_published_stays(api: Caller) -> None:
     assert error.endswith(f" Before that it published: {id} (tasks/1/plan.md).")
 
 
-async def test_what_an_agent_may_not_publish_is_told(api: Caller) -> None:
+async def test_an_agent_reads_why_it_may_not_publish(api: Caller) -> None:
     await api.register(team())
     prompt = {"script": [{"tool": "artifact_publish", "args": {"channel": c, "path": p}} for c, p in
                          (("design", "nothing"), ("Design", "a"), ("design", "../a"))]}  # fmt: skip
@@ -550,7 +552,7 @@ def json_of(value: Any) -> str:
     return specs.json.dumps(value)
 
 
-async def test_a_tool_of_the_users_publishes_for_the_agent_that_called_it(api: Caller, home: str) -> None:
+async def test_a_client_tool_publishes_for_the_agent_that_called_it(api: Caller, home: str) -> None:
     await api.register(specs.scripted(specs.tool("build")))
     accepted = await api.submit(specs.script(("build", {"n": 1})), threadKey="t")
     (call,) = await api.claim("build")
@@ -568,7 +570,7 @@ async def test_a_tool_of_the_users_publishes_for_the_agent_that_called_it(api: C
     assert body["errors"] == [{"pointer": "/workId", "message": "must be a work record of the thread"}]
 
 
-async def test_nobody_publishes_as_work_of_others(plangate: World, api: Caller, home: str) -> None:
+async def test_publishing_for_the_work_of_others_is_rejected(plangate: World, api: Caller, home: str) -> None:
     await api.register(specs.scripted(specs.tool("build")))
     query = await api.submit(specs.script(("build", {"n": 1})), threadKey="t")
     await api.until(query["id"], "waiting", "client_call")
@@ -597,7 +599,7 @@ async def test_nobody_publishes_as_work_of_others(plangate: World, api: Caller, 
     assert await listed(api, agent="solo") == [made["id"]]
 
 
-async def test_what_an_action_publishes_is_its_agents_or_that_of_the_plan_of_a_host(
+async def test_an_action_publishes_for_its_agent_or_for_the_host_of_its_plan(
     plangate: World, api: Caller
 ) -> None:
     await api.register(graphs.flowing())
@@ -704,7 +706,7 @@ async def test_artifacts_are_listed_with_the_plan_action_that_published_them(api
     refused(await api.get("/artifacts", params={"actionIndex": 0}), 422)
 
 
-async def test_a_host_names_no_plan_action(api: Caller, home: str) -> None:
+async def test_a_host_cannot_name_a_plan_action(api: Caller, home: str) -> None:
     asked = {"threadId": home, "channel": "design", "path": "a.md", "actionIndex": 0}
     body = refused(await api.post("/artifacts", asked), 422)
     assert body["errors"] == [{"pointer": "/actionIndex", "message": "must not be given without workId"}]
@@ -716,7 +718,7 @@ async def test_a_host_names_no_plan_action(api: Caller, home: str) -> None:
     assert (await publish(api, home, "a.md", workId=call["workId"]))["producer"]["callId"] == call["workId"]
 
 
-async def test_an_agent_finds_what_it_looks_for(api: Caller, home: str) -> None:
+async def test_an_agent_finds_artifacts_by_its_filters(api: Caller, home: str) -> None:
     """Every filter of `artifact_list`, and `artifact_get`."""
     first = await publish(api, home, "a.md", "patch", title="First")
     second = await publish(api, home, "a.md", "patch", replaces=first["id"])
@@ -757,7 +759,7 @@ async def test_an_agent_finds_what_it_looks_for(api: Caller, home: str) -> None:
     assert "colour" in answers[9]["error"]
 
 
-async def test_a_file_is_no_artifact_until_it_is_published_and_a_body_is_not_copied(
+async def test_a_file_becomes_an_artifact_by_publishing_without_a_copy(
     plangate: World, api: Caller, home: str
 ) -> None:
     assert await listed(api) == []
@@ -773,7 +775,7 @@ async def test_a_file_is_no_artifact_until_it_is_published_and_a_body_is_not_cop
         assert [e["pointer"] for e in body["errors"]] == [f"/{missing}"]
 
 
-async def test_the_list_of_a_directory_is_kept_as_long_as_its_artifact(
+async def test_the_file_list_of_a_directory_lives_as_long_as_its_artifact(
     plangate: World, api: Caller, home: str, owner: asyncpg.Connection
 ) -> None:
     """Nothing but the artifact names it."""
@@ -785,29 +787,23 @@ async def test_the_list_of_a_directory_is_kept_as_long_as_its_artifact(
     assert found.content == f"{hashlib.sha256(b'bb').hexdigest()}  b.txt\n".encode()
 
 
-async def test_a_target_that_changes_while_it_is_published_is_told_and_nothing_is_written(
-    plangate: World, api: Caller, home: str, monkeypatch: pytest.MonkeyPatch
+async def test_a_target_that_changes_while_it_is_published_is_not_published(
+    plangate: World, api: Caller, home: str
 ) -> None:
-    artifacts = plangate.services.artifacts
-    prepare = artifacts.prepare
-
-    async def overtaken(*args: Any) -> Any:
-        target = await prepare(*args)
-        await put(api, home, "a.md", b"two")
-        return target
-
-    monkeypatch.setattr(artifacts, "prepare", overtaken)
-    asked = {"threadId": home, "channel": "design", "path": "a.md"}
-    body = refused(await api.post("/artifacts", asked), 409, "target_moved")
-    assert body["detail"] == "'a.md' changed while it was being published; publish it again."
+    artifacts, db = plangate.services.artifacts, plangate.services.db
+    target = await artifacts.prepare("acme", home, "a.md")
+    await put(api, home, "a.md", b"two")
+    message = "'a.md' changed while it was being published; publish it again."
+    with pytest.raises(TargetMoved, match=re.escape(message)):
+        async with db.transaction("acme") as tx:
+            producer = await artifacts.host(tx, home)
+            await publishing.publish(tx, artifacts, Publication("design", "a.md"), target, producer, None)
     assert await listed(api) == []
     assert await plangate.value("SELECT count(*) FROM work_records WHERE kind = 'host'") == 0
     assert (await publish(api, home, "a.md"))["sizeBytes"] == 3  # the same content as before is no change
 
 
-async def test_where_a_record_was_forked_from_does_not_matter(
-    plangate: World, api: Caller, home: str
-) -> None:
+async def test_forked_records_verify_like_any_other(plangate: World, api: Caller, home: str) -> None:
     """A fork has the files; what was published stays with the thread that it was published in."""
     record = await publish(api, home, "a.md")
     fork = (await api.do(f"/threads/{home}/fork", {}))["id"]

@@ -1,4 +1,4 @@
-"""Backups: what is saved comes back whole into an empty database, with another history, or nothing does."""
+"""A backup is restored completely into an empty database, or not at all."""
 
 from __future__ import annotations
 
@@ -15,9 +15,7 @@ from typing import Any
 import asyncpg
 import pytest
 
-from app.api.serving import check_master_key
 from app.artifacts.verify import problems
-from app.assembly import Site, open_blobs
 from app.backup import programs
 from app.backup.archive import Manifest
 from app.backup.errors import BackupError
@@ -26,8 +24,10 @@ from app.backup.save import save
 from app.base import embedded_postgres
 from app.base.postgres.migrate import migrate, schema_is_current
 from app.commands import backups
+from app.deployment import Deployment, open_blobs
 from app.engine import lease_store as queue_store
 from app.settings import Settings
+from app.tenancy.installation import check_master_key
 from tests.postgres.test_artifacts import publish, put, thread
 from tests.support import specs
 from tests.support.client import good, refused
@@ -42,27 +42,27 @@ def to(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-async def blank(cluster: Cluster) -> AsyncIterator[Site]:
+async def blank(cluster: Cluster) -> AsyncIterator[Deployment]:
     """An empty database, with a place for bodies of its own."""
     made = await cluster.empty()
     yield made
     await cluster.drop(made)
 
 
-def backup_dsn(site: Site) -> str:
+def backup_dsn(site: Deployment) -> str:
     return site.dsn.replace(f"//{embedded_postgres.OWNER}@", f"//{embedded_postgres.BACKUP}@")
 
 
-async def save_site(site: Site, to: Path) -> Manifest:
+async def save_site(site: Deployment, to: Path) -> Manifest:
     return await save(backup_dsn(site), site.blobs, to, "0.1.0")
 
 
-async def restore_site(folder: Path, site: Site) -> int:
+async def restore_site(folder: Path, site: Deployment) -> int:
     return await restore(folder, check_backup(folder), site.migrate_dsn, open_blobs(site.blobs))
 
 
 @asynccontextmanager
-async def looking(site: Site) -> AsyncIterator[asyncpg.Connection]:
+async def looking(site: Deployment) -> AsyncIterator[asyncpg.Connection]:
     connection = await asyncpg.connect(superuser_dsn(site))
     try:
         yield connection
@@ -95,7 +95,7 @@ def schema_of(dsn: str) -> str:
     return re.sub(r"\\(un)?restrict \S+", "", text)
 
 
-async def rows(site: Site) -> dict[str, int]:
+async def rows(site: Deployment) -> dict[str, int]:
     async with looking(site) as connection:
         tables = await connection.fetch(
             "SELECT relname FROM pg_class WHERE relkind = 'r' AND relnamespace = 'public'::regnamespace"
@@ -109,7 +109,7 @@ async def rows(site: Site) -> dict[str, int]:
 
 
 async def test_a_restore_into_the_same_database_rejects_old_cursors(
-    cluster: Cluster, site: Site, to: Path
+    cluster: Cluster, site: Deployment, to: Path
 ) -> None:
     async with world(site, cluster.operator_key) as running:
         made = await fill(running)
@@ -134,7 +134,7 @@ async def test_a_restore_into_the_same_database_rejects_old_cursors(
 
 
 async def test_a_restored_database_is_the_saved_one(
-    cluster: Cluster, site: Site, blank: Site, to: Path
+    cluster: Cluster, site: Deployment, blank: Deployment, to: Path
 ) -> None:
     async with world(site, cluster.operator_key) as running:
         made = await fill(running)
@@ -164,7 +164,7 @@ def good_text(response: Any) -> str:
 
 
 async def test_every_body_is_there_though_files_are_written_meanwhile(
-    cluster: Cluster, site: Site, blank: Site, to: Path
+    cluster: Cluster, site: Deployment, blank: Deployment, to: Path
 ) -> None:
     async with world(site, cluster.operator_key) as running:
         made = await fill(running)
@@ -190,7 +190,7 @@ async def test_every_body_is_there_though_files_are_written_meanwhile(
 
 
 async def test_a_backup_of_an_earlier_schema_is_restored_and_upgraded(
-    site: Site, blank: Site, to: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    site: Deployment, blank: Deployment, to: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     await save_site(site, to)
     install_next_version(monkeypatch, tmp_path)
@@ -201,13 +201,13 @@ async def test_a_backup_of_an_earlier_schema_is_restored_and_upgraded(
         assert await connection.fetchval("SELECT count(title) FROM threads") == 0
 
 
-async def test_a_query_that_ran_when_it_was_saved_runs_again_at_once(
-    cluster: Cluster, site: Site, blank: Site, to: Path
+async def test_a_query_that_was_running_during_the_backup_runs_again(
+    cluster: Cluster, site: Deployment, blank: Deployment, to: Path
 ) -> None:
     async with world(site, cluster.operator_key, with_worker=False) as idle:
         await idle.api.register(specs.mock())
         query = (await idle.api.submit())["id"]
-        (claim,) = await queue_store.claim(idle.services.db, "prc_saved", 10, 3600)
+        (claim,) = await queue_store.claim(idle.services.db, owner="prc_saved", limit=10, lease_s=3600)
         assert claim.query_id == query
         async with looking(site) as connection:
             await connection.execute("SELECT register_process('prc_saved', NULL, 'host', 1, true)")
@@ -223,13 +223,13 @@ async def test_a_query_that_ran_when_it_was_saved_runs_again_at_once(
 # --- what is refused
 
 
-async def test_the_owner_of_the_schema_cannot_save_and_leaves_nothing(site: Site, to: Path) -> None:
+async def test_the_schema_owner_cannot_back_up_and_leaves_nothing(site: Deployment, to: Path) -> None:
     with pytest.raises(BackupError, match=r"'plangate_owner' does not see all rows(.|\n)*BYPASSRLS"):
         await save(site.dsn, site.blobs, to, "0.1.0")
     assert os.listdir(to.parent) == []
 
 
-async def test_only_an_empty_database_is_restored_into(site: Site, to: Path) -> None:
+async def test_only_an_empty_database_is_restored_into(site: Deployment, to: Path) -> None:
     await save_site(site, to)
     before = await rows(site)
     with pytest.raises(BackupError, match="is not empty: it has public"):
@@ -237,8 +237,8 @@ async def test_only_an_empty_database_is_restored_into(site: Site, to: Path) -> 
     assert await rows(site) == before
 
 
-async def test_a_database_that_a_service_uses_is_not_restored_into(
-    cluster: Cluster, site: Site, blank: Site, to: Path
+async def test_a_database_in_use_is_not_restored_into(
+    cluster: Cluster, site: Deployment, blank: Deployment, to: Path
 ) -> None:
     await save_site(site, to)
     service = await asyncpg.connect(blank.dsn, server_settings={"application_name": "plangate"})
@@ -259,7 +259,7 @@ async def test_a_database_that_a_service_uses_is_not_restored_into(
     ],
 )
 async def test_a_damaged_backup_leaves_the_database_empty(
-    cluster: Cluster, site: Site, blank: Site, to: Path, damage: str, said: str
+    cluster: Cluster, site: Deployment, blank: Deployment, to: Path, damage: str, said: str
 ) -> None:
     async with world(site, cluster.operator_key) as running:
         await fill(running)
@@ -278,7 +278,9 @@ async def test_a_damaged_backup_leaves_the_database_empty(
     assert await rows(blank) == {}
 
 
-async def test_a_dump_that_fails_in_the_middle_changes_nothing(site: Site, blank: Site, to: Path) -> None:
+async def test_a_dump_that_fails_in_the_middle_changes_nothing(
+    site: Deployment, blank: Deployment, to: Path
+) -> None:
     await save_site(site, to)
     manifest = check_backup(to)
     broken = manifest.model_copy(update={"scan_functions": [*manifest.scan_functions, "public.no_such()"]})
@@ -291,8 +293,8 @@ async def test_a_dump_that_fails_in_the_middle_changes_nothing(site: Site, blank
     assert await rows(blank) == {}
 
 
-async def test_another_secret_key_is_refused(cluster: Cluster, site: Site, to: Path) -> None:
-    await check_master_key(site)
+async def test_a_different_secret_key_is_rejected(cluster: Cluster, site: Deployment, to: Path) -> None:
+    await check_master_key(site.migrate_dsn, site.master)
     await save_site(site, to)
     manifest = check_backup(to)
     check_key(manifest, site.master)
@@ -300,8 +302,8 @@ async def test_another_secret_key_is_refused(cluster: Cluster, site: Site, to: P
         check_key(manifest, b"another key of thirty-two bytes!")
 
 
-async def test_a_body_that_was_lost_before_is_named_and_the_rest_saved(
-    cluster: Cluster, site: Site, blank: Site, to: Path
+async def test_a_lost_body_is_named_and_the_rest_is_backed_up(
+    cluster: Cluster, site: Deployment, blank: Deployment, to: Path
 ) -> None:
     async with world(site, cluster.operator_key) as running:
         made = await fill(running)
@@ -313,8 +315,8 @@ async def test_a_body_that_was_lost_before_is_named_and_the_rest_saved(
     assert await restore_site(to, blank) == 1
 
 
-async def test_the_commands_of_a_database_of_ones_own(
-    cluster: Cluster, site: Site, blank: Site, to: Path
+async def test_backup_and_restore_work_on_an_external_database(
+    cluster: Cluster, site: Deployment, blank: Deployment, to: Path
 ) -> None:
     key = "s" * 40
     settings = Settings.model_construct(

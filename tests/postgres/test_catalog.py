@@ -1,4 +1,4 @@
-"""The catalog: profiles, what people write, search, relations, and the toolkit."""
+"""The catalog: profiles, entries that people write, search, relations, and the toolkit."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ async def profiled(api: Caller, source: str) -> dict[str, Any]:
     return ended
 
 
-async def test_a_profile_fills_the_catalog_and_tells_its_progress(data: World) -> None:
+async def test_a_profile_fills_the_catalog_and_reports_progress(data: World) -> None:
     source = await data.api.read("/sources/shop")
     assert source["profile"]["status"] == "succeeded"
     assert source["profile"]["found"] == {"tables": 2, "columns": 8, "relationships": 1, "findings": 1}
@@ -67,7 +67,7 @@ async def test_a_profile_fills_the_catalog_and_tells_its_progress(data: World) -
     assert table["content"]["primaryKey"] == ["id"]
 
 
-async def test_nothing_of_a_sensitive_column_is_kept(data: World) -> None:
+async def test_values_of_sensitive_columns_are_not_stored(data: World) -> None:
     email = await data.api.read("/catalog/entries/column:shop.customers.email")
     assert email["tags"] == ["sensitive"]
     assert email["content"]["nullShare"] == 0.0
@@ -278,7 +278,7 @@ async def test_errors_of_the_toolkit_give_the_nearest_names(data: World) -> None
     assert "table:shop.orders" in entry[1]
 
 
-async def test_a_profile_of_a_source_that_is_gone_fails(data: World, tmp_path: Path) -> None:
+async def test_a_profile_of_a_missing_source_fails(data: World, tmp_path: Path) -> None:
     (tmp_path / "shop.sqlite").unlink()
     accepted = await data.api.do("/sources/shop/profile")
     ended = await data.api.ended(accepted["id"])
@@ -288,6 +288,6 @@ async def test_a_profile_of_a_source_that_is_gone_fails(data: World, tmp_path: P
     assert (await data.api.read("/sources/shop"))["profile"]["found"]["tables"] == 2
 
 
-async def test_another_tenant_sees_nothing_of_the_catalog(data: World) -> None:
+async def test_the_catalog_is_invisible_to_other_tenants(data: World) -> None:
     assert (await data.other.read("/catalog/entries"))["items"] == []
     refused(await data.other.post("/sources/shop/profile"), 404, "source_not_found")

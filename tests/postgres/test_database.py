@@ -1,4 +1,4 @@
-"""What the database holds whatever the code does: tenants apart, roles without power, plans without long scans."""
+"""Guarantees of the database itself: isolation of tenants, roles without privileges, plans without long scans."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ import asyncpg
 import pytest
 
 from app.approvals import store as approvals_store
-from app.base.postgres.database import SESSION_PARAMETERS
+from app.base.postgres.database import SESSION_PARAMETERS, TypeDefinitions, connect_session
+from app.deployment import Deployment
 from app.documents import store as state_store
 from app.journal import store as journal_store
 from app.plans import store as plans_store
@@ -41,6 +42,8 @@ SPANNING = {
     "delete_thread",
     "purge_thread",
     "purge_forgotten_writes",
+    "list_tenants",
+    "list_processes",
     "tenant_ids",
     "delete_artifacts",
     "operator_counts",
@@ -84,7 +87,7 @@ async def test_every_tenant_table_has_forced_row_level_security(owner: Any) -> N
     assert {r["name"] for r in unique} == {"api_keys_hash_key", "sessions_hash_key"}
 
 
-async def test_the_policies_of_the_service_name_its_tenant_both_ways(owner: Any) -> None:
+async def test_policies_check_the_tenant_on_read_and_write(owner: Any) -> None:
     each = await owner.fetch("SELECT tablename, roles FROM pg_policies GROUP BY 1, 2 HAVING count(*) > 1")
     assert each == []  # one policy for each role and table
     rows = await owner.fetch("SELECT * FROM pg_policies WHERE policyname = 'of_tenant'")
@@ -95,7 +98,7 @@ async def test_the_policies_of_the_service_name_its_tenant_both_ways(owner: Any)
 
 
 @pytest.mark.parametrize("role", ["plangate_app", "plangate_scan"])
-async def test_the_roles_have_no_power_of_their_own(owner: Any, role: str) -> None:
+async def test_the_roles_have_no_extra_privileges(owner: Any, role: str) -> None:
     row = await owner.fetchrow("SELECT * FROM pg_roles WHERE rolname = $1", role)
     for power in (
         "rolsuper",
@@ -111,7 +114,7 @@ async def test_the_roles_have_no_power_of_their_own(owner: Any, role: str) -> No
     assert not await owner.fetchval("SELECT has_schema_privilege($1, 'public', 'CREATE')", role)
 
 
-async def test_the_functions_that_span_tenants_are_the_named_few(owner: Any) -> None:
+async def test_only_listed_functions_span_tenants(owner: Any) -> None:
     rows = await owner.fetch(
         "SELECT p.oid, proname, proowner::regrole::text AS owner, proconfig FROM pg_proc p"
         " WHERE prosecdef AND pronamespace = 'public'::regnamespace"
@@ -139,14 +142,14 @@ async def test_the_service_works_as_its_role_and_sees_one_tenant(plangate: World
         assert await tx.fetch("SELECT tenant_id FROM tenants") == []
 
 
-async def test_a_pooled_connection_carries_no_tenant_over(plangate: World) -> None:
+async def test_a_pooled_connection_does_not_keep_its_tenant(plangate: World) -> None:
     for _ in range(10):
         await plangate.value("SELECT 1")
         (row,) = await plangate.services.db.call("SELECT current_setting('plangate.tenant', true) AS t")
         assert not row["t"]
 
 
-async def test_the_service_makes_no_key_of_the_operators(owner: Any) -> None:
+async def test_the_service_creates_no_operator_key_on_an_external_database(owner: Any) -> None:
     """`*` is nobody's tenant, whatever a transaction says it is."""
     key = "INSERT INTO api_keys (tenant_id, id, hash, principal, scopes, created_by)"
     async with owner.transaction():
@@ -156,7 +159,7 @@ async def test_the_service_makes_no_key_of_the_operators(owner: Any) -> None:
             await owner.execute(f"{key} VALUES ('*', 'key_x', sha256('x'), 'x', '{{admin}}', 'x')")
 
 
-async def test_nobody_writes_for_another_tenant(plangate: World) -> None:
+async def test_writing_for_another_tenant_is_rejected(plangate: World) -> None:
     with pytest.raises(asyncpg.InsufficientPrivilegeError):
         await plangate.sql("INSERT INTO threads (tenant_id, id) VALUES ('other', 'thr_x')")
     assert await plangate.sql("UPDATE threads SET key = 'x' WHERE tenant_id = 'other' RETURNING 1") == []
@@ -181,8 +184,26 @@ async def test_nobody_writes_for_another_tenant(plangate: World) -> None:
             await plangate.sql(statement)
 
 
+async def test_connections_of_a_pool_ask_for_a_type_once(site: Deployment) -> None:
+    """Asking costs the database as much as many statements. The arguments are of an array and of a composite type."""
+    types: TypeDefinitions = {}
+    statements: list[list[str]] = []
+    for _ in range(2):
+        connection = await connect_session(site.dsn, types)
+        try:
+            sent: list[str] = []
+            with connection.query_logger(lambda logged, sent=sent: sent.append(logged.query)):
+                assert await connection.fetchval("SELECT $1::bytea[]", [b"a", b"b"]) == [b"a", b"b"]
+                (row,) = await connection.fetch("SELECT t AS tenant FROM tenants t WHERE tenant_id = 'acme'")
+                assert row["tenant"]["tenant_id"] == "acme"
+            statements.append([sql for sql in sent if "typeinfo" in sql])
+        finally:
+            await connection.close()
+    assert [len(sent) for sent in statements] == [2, 0]
+
+
 @pytest.mark.parametrize("tenant", ["a'b", "A", "a b", "'; DROP TABLE events; --", "a" * 64, "-a"])
-async def test_what_is_no_tenant_opens_no_transaction(plangate: World, tenant: str) -> None:
+async def test_an_invalid_tenant_id_opens_no_transaction(plangate: World, tenant: str) -> None:
     with pytest.raises(ValueError, match="not a tenant id"):
         async with plangate.services.db.transaction(tenant):
             pass
@@ -219,6 +240,10 @@ INSERT INTO outgoing_calls (tenant_id, work_id, query_id, purpose, sender, name,
 SELECT 'acme', 'wrk_' || n, 'qry_000001', 'tool', 'client', 'add', '', '{}', 'never',
        CASE WHEN n % 200 = 0 THEN 'open' WHEN n % 200 = 1 THEN 'claimed' ELSE 'done' END, now() + interval '1 hour', 1000,
        now() + n * interval '1 s' FROM generate_series(1, 5000) n;
+INSERT INTO plans (tenant_id, id, thread_id, runtime_id, spec_name, status, revision, query_id)
+SELECT 'acme', 'pln_' || n, 'thr_000001', 'rt_1', 's',
+       CASE WHEN n % 500 = 0 THEN 'executing' WHEN n % 500 = 1 THEN 'approved' ELSE 'executed' END, 1,
+       'qry_' || lpad(n::text, 6, '0') FROM generate_series(1, 5000) n;
 INSERT INTO documents (tenant_id, owner_id, kind, thread_id, base, body, head)
 SELECT 'acme', 'thr_' || lpad(n::text, 6, '0'), 'state', 'thr_' || lpad(n::text, 6, '0'), '{}', '{}', 5
   FROM generate_series(1, 4000) n;
@@ -234,6 +259,7 @@ BIG = {
     "events",
     "approvals",
     "outgoing_calls",
+    "plans",
     "threads",
     "documents",
     "document_writes",
@@ -264,7 +290,7 @@ async def body_of(owner: Any, function: str) -> str:
     return str(await owner.fetchval(sql, function))
 
 
-async def test_statements_that_carry_concurrency_scan_no_big_table(filled: Any) -> None:
+async def test_concurrency_statements_do_not_scan_big_tables(filled: Any) -> None:
     page = (journal_store.PAGE, "acme", "qry_000005", 3, None, 100, 262_144, 32_768)
     assert await scanned(filled, *page) == set()
     tenant_page = (journal_store.TENANT_PAGE, "acme", "700", "", 0, None, None, None, 100, 262_144, 32_768)
@@ -273,30 +299,42 @@ async def test_statements_that_carry_concurrency_scan_no_big_table(filled: Any) 
     for only in ((None,) * 4, ("tool", "qry_1", None, None), (None, None, "thr_000001", "rt_1")):
         assert await scanned(filled, *claim, *only) == set(), only
     assert await scanned(filled, plans_store.OPEN_GATE, "acme", "pln_1") == set()
-    assert await scanned(filled, approvals_store.STANDING, "acme", "wrk_7", "tool") == set()
+    assert await scanned(filled, approvals_store.GATE_STATE, "acme", "wrk_7", "tool") == set()
     grant = ("thr_000001", "a", "t", "digest", b"{}", [], "rt_1")
     assert await scanned(filled, approvals_store.COVERING, "acme", *grant) == set()
-    for due in ("due_approvals", "due_calls"):
+    assert await scanned(filled, plans_store.EXECUTING_OF_QUERY, "acme", "qry_000500") == set()
+    for listed, thread in ((plans_store.LIST, None), (plans_store.LIST_OF_THREAD, "thr_000001")):
+        assert await scanned(filled, listed.page, "acme", None, 100, thread, 51, "draft", None, None) == set()
+    for calls, query in ((calls_store.LIST, None), (calls_store.LIST_OF_QUERY, "qry_000001")):
+        assert await scanned(filled, calls.page, "acme", None, 100, query, 51, "open", 4096) == set()
+    for due in ("due_approvals", "due_calls", "stranded_queries"):
         sql = (await body_of(filled, due)).replace("p_limit", "$1")
         assert await scanned(filled, sql, 10, as_app=False) == set(), due
+
+
+async def test_ended_queries_with_executing_plans_are_stranded(filled: Any) -> None:
+    await filled.execute("DELETE FROM approvals")
+    await filled.execute("DELETE FROM outgoing_calls")
+    stranded = {row["id"] for row in await filled.fetch("SELECT id FROM stranded_queries(100)")}
+    assert stranded == {f"qry_{n:06}" for n in range(500, 5001, 500)}
 
 
 async def test_documents_and_their_logs_are_found_by_their_keys(filled: Any) -> None:
     document = ("acme", "thr_000007", "state")
     for sql, *args in (
-        (state_store.HELD, *document),
+        (state_store.LOAD, *document),
         (state_store.LOCK, *document),
-        (state_store.OF_QUERY, *document[:2]),
-        (state_store.OF_CALL, "acme", "wrk_7"),
+        (state_store.OBJECTS_OF_QUERY, *document[:2]),
+        (state_store.WRITES_OF_CALL, "acme", "wrk_7"),
         (state_store.LOG, *document, 4, 50),
         (state_store.CHECKPOINT, *document, 4, 0),
         (state_store.BETWEEN, *document, 1, 4),
-        (state_store.KEPT_CALL, "acme", "wrk_7"),
+        (state_store.FILLED_CALL, "acme", "wrk_7"),
     ):
         assert await scanned(filled, sql, *args) == set(), sql
 
 
-async def test_claiming_scans_no_big_table(filled: Any) -> None:
+async def test_claiming_does_not_scan_big_tables(filled: Any) -> None:
     source = await body_of(filled, "claim_queries")
 
     def part(begin: str, end: str) -> str:

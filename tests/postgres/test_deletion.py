@@ -1,4 +1,4 @@
-"""`DELETE /threads/{id}`: what goes, what stays, and who comes first."""
+"""`DELETE /threads/{id}`: what is deleted, what remains, and concurrent writes."""
 
 from __future__ import annotations
 
@@ -13,8 +13,9 @@ import orjson
 import pytest
 
 from app.artifacts.verify import heads, problems
+from app.journal.limits import StreamLimits
 from app.queries import store
-from app.queries.service import Submission
+from app.queries.models import Submission
 from app.tenancy.models import Caller as KeyHolder
 from app.workspace.models import FileAuthor
 from tests.support import specs
@@ -127,7 +128,7 @@ def gone(response: Any) -> str:
 # -- what goes
 
 
-async def test_everything_goes_and_nothing_of_it_is_found(
+async def test_a_deleted_thread_disappears_completely(
     plangate: World, api: Caller, full: Full, owner: asyncpg.Connection
 ) -> None:
     await owner.execute(
@@ -167,7 +168,7 @@ async def test_everything_goes_and_nothing_of_it_is_found(
     assert (await api.read("/references"))["items"] != []  # they belong to no thread
 
 
-async def test_whatever_is_asked_of_it_is_a_404(api: Caller, full: Full) -> None:
+async def test_every_read_of_a_deleted_thread_is_a_404(api: Caller, full: Full) -> None:
     await deleted(api, full.id)
     thread, no_thread = f"/threads/{full.id}", f"There is no thread {full.id!r}."
     for path in ("", "/messages", "/state", "/state/log", "/files", f"/files/{MARK}/a"):
@@ -186,14 +187,14 @@ async def test_whatever_is_asked_of_it_is_a_404(api: Caller, full: Full) -> None
     assert gone(await api.delete(thread)) == no_thread
 
 
-async def test_whatever_is_written_to_it_is_a_404(api: Caller, full: Full) -> None:
+async def test_every_write_to_a_deleted_thread_is_a_404(api: Caller, full: Full) -> None:
     await deleted(api, full.id)
     for method, path, body in writes(full):
         said = gone(await api.request(method, path, **body))
         assert said in (f"There is no thread {full.id!r}.", f"There is no plan {full.plan!r}.")
 
 
-async def test_its_key_names_a_new_thread(api: Caller, full: Full) -> None:
+async def test_the_key_of_a_deleted_thread_names_a_new_one(api: Caller, full: Full) -> None:
     await deleted(api, full.id)
     made = await api.post("/threads", {"threadKey": "mine"})
     assert made.status_code == 201
@@ -203,7 +204,7 @@ async def test_its_key_names_a_new_thread(api: Caller, full: Full) -> None:
     assert (await api.run(specs.script(), threadKey="mine"))["threadId"] == new
 
 
-async def test_nobody_else_can_delete_it(plangate: World, api: Caller, full: Full) -> None:
+async def test_another_tenant_cannot_delete_a_thread(plangate: World, api: Caller, full: Full) -> None:
     assert gone(await plangate.other.delete(f"/threads/{full.id}")) == f"There is no thread {full.id!r}."
     reader = await plangate.key("read", "data:write", "plans:write")
     refused(await reader.delete(f"/threads/{full.id}"), 403)
@@ -214,7 +215,7 @@ async def test_nobody_else_can_delete_it(plangate: World, api: Caller, full: Ful
         assert gone(await api.delete(f"/threads/{id}")) == f"There is no thread {id!r}."
 
 
-async def test_the_service_itself_marks_nothing_and_sees_nothing_marked(
+async def test_the_service_role_neither_sets_nor_sees_the_deleted_flag(
     plangate: World, full: Full, owner: asyncpg.Connection
 ) -> None:
     for table in ("threads", "queries", "plans"):
@@ -224,7 +225,7 @@ async def test_the_service_itself_marks_nothing_and_sees_nothing_marked(
         assert await plangate.sql(f"SELECT id FROM {table}") == []
 
 
-async def test_other_threads_keep_what_they_have(plangate: World, api: Caller, full: Full) -> None:
+async def test_other_threads_keep_their_content(plangate: World, api: Caller, full: Full) -> None:
     fork = (await api.do(f"/threads/{full.id}/fork", {}))["id"]
     copied = await api.do(f"/plans/{full.plan}/execute", {"threadKey": "elsewhere"})
     assert (await api.gate(copied["id"]))["target"] == copied["planId"]
@@ -269,7 +270,7 @@ async def everything_of(api: Caller, full: Full) -> dict[str, Any]:
     return found
 
 
-async def test_nothing_of_another_thread_is_touched(
+async def test_deletion_does_not_touch_other_threads(
     plangate: World, api: Caller, full: Full, owner: asyncpg.Connection
 ) -> None:
     """One that is as full, of the same tenant."""
@@ -291,7 +292,7 @@ async def test_nothing_of_another_thread_is_touched(
 # -- a query that lives
 
 
-async def test_a_thread_with_a_query_that_is_not_over_is_not_deleted(api: Caller) -> None:
+async def test_a_thread_with_an_unfinished_query_is_not_deleted(api: Caller) -> None:
     await api.register(specs.scripted(LOOK))
     first = await api.submit(specs.script(("look", {})), threadKey="t")
     second = await api.submit(specs.script(), threadKey="t")
@@ -309,7 +310,7 @@ async def test_a_thread_with_a_query_that_is_not_over_is_not_deleted(api: Caller
     await deleted(api, first["threadId"])
 
 
-async def test_a_plan_that_waits_at_its_gate_keeps_its_thread(api: Caller) -> None:
+async def test_a_plan_at_an_open_gate_prevents_deletion(api: Caller) -> None:
     await api.register(specs.planning())
     query = await api.submit(specs.store_and_execute())
     approval = await api.gate(query["id"])
@@ -340,7 +341,7 @@ async def test_usage_adds_up_to_the_same_totals(api: Caller, full: Full, owner: 
     assert (await api.read("/usage", groupBy="artifact", **range_))["totals"] == by_artifact["totals"]
 
 
-async def test_work_records_stay_without_what_went_in_and_came_out(
+async def test_work_records_remain_without_input_and_output(
     api: Caller, full: Full, owner: asyncpg.Connection
 ) -> None:
     before = (await api.read(f"/queries/{full.query}/work"))["items"]
@@ -353,7 +354,7 @@ async def test_work_records_stay_without_what_went_in_and_came_out(
         assert {k: now[k] for k in kept} == kept
 
 
-async def test_approvals_keep_who_decided_what_and_its_digest(api: Caller, full: Full) -> None:
+async def test_approvals_keep_the_decision_and_the_digest(api: Caller, full: Full) -> None:
     assert {a["kind"] for a in full.approvals} == {"tool", "plan"}
     assert MARK in str(full.approvals)
     subjects = {a["id"]: (await api.get(f"/approvals/{a['id']}/subject")).content for a in full.approvals}
@@ -394,7 +395,7 @@ async def test_the_chain_of_its_artifacts_is_verified_by_its_tombstone(
     ]
 
 
-async def test_records_of_artifacts_go_with_their_thread_only(
+async def test_artifact_records_are_deleted_only_with_their_thread(
     plangate: World, api: Caller, full: Full, owner: asyncpg.Connection
 ) -> None:
     forget = "SELECT delete_artifacts(thread_id, n, mac, '') FROM artifact_chains"
@@ -403,7 +404,7 @@ async def test_records_of_artifacts_go_with_their_thread_only(
     assert await owner.fetchval("SELECT count(*) FROM artifact_tombstones") == 0
 
 
-async def test_bodies_that_only_it_named_are_collected(
+async def test_bodies_named_only_by_the_thread_are_collected(
     plangate: World, api: Caller, full: Full, owner: asyncpg.Connection
 ) -> None:
     other = (await api.do("/threads", {}))["id"]
@@ -422,7 +423,7 @@ async def _only(owner: asyncpg.Connection, digest: bytes) -> bool:
     ]
 
 
-async def test_a_repeated_key_gives_the_first_answer(api: Caller) -> None:
+async def test_a_repeated_idempotency_key_gets_the_first_response(api: Caller) -> None:
     await api.register(specs.mock())
     once = {"headers": {"idempotency-key": "k"}}
     accepted = await api.do("/queries", {"prompt": "hi", "threadKey": "t"}, **once)
@@ -435,11 +436,9 @@ async def test_a_repeated_key_gives_the_first_answer(api: Caller) -> None:
 # -- streams
 
 
-async def test_a_stream_that_has_not_read_to_the_end_ends(
-    plangate: World, api: Caller, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.mark.limits(streams=StreamLimits(key_check_interval_s=0.05))
+async def test_an_open_stream_ends_when_its_thread_is_deleted(plangate: World, api: Caller) -> None:
     """Whether it had looked before for what comes next, or not."""
-    monkeypatch.setattr("app.journal.frames.KEY_CHECK_INTERVAL_S", 0.05)
     await api.register(specs.scripted(LOOK))
     query = await api.submit(specs.script(("look", {})))
     await api.claim("look")
@@ -498,14 +497,14 @@ async def waits(owner: asyncpg.Connection) -> None:
 
 
 @pytest.mark.parametrize("n", range(10))
-async def test_who_writes_while_it_is_deleted_finds_no_thread(
+async def test_a_write_during_deletion_finds_no_thread(
     plangate: World, api: Caller, full: Full, owner: asyncpg.Connection, n: int
 ) -> None:
     method, path, body = writes(full)[n]
     async with plangate.services.db.transaction("acme") as tx:
-        assert (await store.delete_thread(tx, full.id, 100))[0] == "deleted"
+        assert (await store.delete_thread(tx, thread_id=full.id, queries=100))[0] == "deleted"
         await plangate.services.artifacts.forget(tx, full.id)
-        assert await store.purge_thread(tx, full.id, 100_000, 3)
+        assert await store.purge_thread(tx, thread_id=full.id, rows=100_000, within_s=3)
         writing = asyncio.create_task(api.request(method, path, **body))
         await waits(owner)
     said = gone(await writing)
@@ -513,11 +512,11 @@ async def test_who_writes_while_it_is_deleted_finds_no_thread(
     assert (await tables_with(owner, MARK)).keys() == {"approval_grants"}
 
 
-async def test_a_query_for_its_key_gets_a_new_thread_meanwhile(
+async def test_a_query_during_deletion_gets_a_new_thread(
     plangate: World, api: Caller, full: Full, owner: asyncpg.Connection
 ) -> None:
     async with plangate.services.db.transaction("acme") as tx:
-        await store.delete_thread(tx, full.id, 100)
+        await store.delete_thread(tx, thread_id=full.id, queries=100)
         submitting = asyncio.create_task(api.submit(specs.script(), threadKey="mine"))
         await waits(owner)
     accepted = await submitting
@@ -539,7 +538,7 @@ async def writes_a_file(plangate: World, tx: Any, full: Full) -> None:
     await workspaces.write(tx, full.id, "late", body, FileAuthor("ann"))
 
 
-async def test_a_query_that_came_before_is_a_409(
+async def test_an_earlier_query_makes_the_deletion_a_409(
     plangate: World, api: Caller, full: Full, owner: asyncpg.Connection
 ) -> None:
     async with plangate.services.db.transaction("acme") as tx:
@@ -551,7 +550,7 @@ async def test_a_query_that_came_before_is_a_409(
     assert (await api.read(f"/threads/{full.id}"))["activeQueries"] == told["queries"]
 
 
-async def test_a_file_that_came_before_goes_too(
+async def test_a_file_written_earlier_is_deleted(
     plangate: World, api: Caller, full: Full, owner: asyncpg.Connection
 ) -> None:
     async with plangate.services.db.transaction("acme") as tx:
@@ -562,7 +561,7 @@ async def test_a_file_that_came_before_goes_too(
     assert (await tables_with(owner, MARK)).keys() == {"approval_grants"}
 
 
-async def test_threads_that_share_bodies_go_beside_each_other(plangate: World, api: Caller) -> None:
+async def test_threads_that_share_bodies_are_deleted_concurrently(plangate: World, api: Caller) -> None:
     """Each publishes what is a mere file of the other, as forks do."""
     services, threads = plangate.services, []
     for published in ("a", "b"):
@@ -573,13 +572,13 @@ async def test_threads_that_share_bodies_go_beside_each_other(plangate: World, a
         threads.append(thread)
     async with services.db.transaction("acme") as one, services.db.transaction("acme") as other:
         for tx, thread in zip((one, other), threads, strict=True):
-            assert await store.delete_thread(tx, thread, 10) == ("deleted", [])
+            assert await store.delete_thread(tx, thread_id=thread, queries=10) == ("deleted", [])
             await services.artifacts.forget(tx, thread)
-        assert await store.purge_thread(other, threads[1], 100, 1.0)
+        assert await store.purge_thread(other, thread_id=threads[1], rows=100, within_s=1.0)
     assert (await api.read("/threads"))["items"] == []
 
 
-async def test_of_a_query_and_the_end_of_its_thread_one_comes_first(
+async def test_a_query_and_the_deletion_of_its_thread_are_ordered(
     idle: World, owner: asyncpg.Connection
 ) -> None:
     api = idle.api

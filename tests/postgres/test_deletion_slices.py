@@ -1,5 +1,4 @@
-"""The end of a thread that is too large for one transaction: gone for everybody at once, its rows by and by, also if the
-process that was at it is killed."""
+"""Deletion of a thread too large for one transaction: hidden at once, its rows removed later, also after a kill."""
 
 from __future__ import annotations
 
@@ -15,9 +14,9 @@ import httpx
 import pytest
 
 from app.artifacts.verify import heads, problems
-from app.assembly import Site
 from app.base.sealing import derive_key
-from app.queries import deletion
+from app.deployment import Deployment
+from app.queries.deletion import DeletionLimits
 from tests.postgres.test_deletion import MARK, Full, deleted, filled, gone, tables_with, writes
 from tests.support import specs
 from tests.support.client import Caller, eventually, good, refused
@@ -32,19 +31,14 @@ KEY = "s" * 40
 
 
 @pytest.fixture
-async def full(site: Site, cluster: Cluster) -> Full:
+async def full(site: Deployment, cluster: Cluster) -> Full:
     async with world(site, cluster.operator_key) as before:
         return await filled(before.api)
 
 
-async def slices(world: World, monkeypatch: pytest.MonkeyPatch, rows: int) -> None:
-    """From now on a transaction removes so many rows, and a look at what is due is one transaction."""
-    monkeypatch.setattr(deletion, "SLICE_ROWS", rows)
-    monkeypatch.setattr(deletion, "SLICES_AT_ONCE", 1)
-
-
-async def test_while_its_rows_go_nobody_finds_anything_of_it(
-    idle: World, full: Full, owner: asyncpg.Connection, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.limits(deletions=DeletionLimits(slice_rows=5, slices_per_turn=1))
+async def test_rows_are_hidden_while_they_are_removed(
+    idle: World, full: Full, owner: asyncpg.Connection
 ) -> None:
     api, deletions = idle.api, idle.services.deletions
     range_ = await api.read("/usage", groupBy="query")
@@ -52,7 +46,6 @@ async def test_while_its_rows_go_nobody_finds_anything_of_it(
     usage = await api.read("/usage", **asked)
     assert usage["totals"]["modelCalls"] > 0
     records = (await api.read(f"/queries/{full.query}/work"))["items"]
-    await slices(idle, monkeypatch, 5)
     await deleted(api, full.id)
     new = (await api.do("/threads", {"threadKey": "mine"}))["id"]
     seen = []
@@ -90,11 +83,10 @@ async def test_while_its_rows_go_nobody_finds_anything_of_it(
     assert await deletions.finish_due() == 0
 
 
-async def test_of_very_many_queries_the_oldest_go_by_and_by(
-    idle: World, full: Full, owner: asyncpg.Connection, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.limits(deletions=DeletionLimits(slice_rows=5, slices_per_turn=1, hidden_queries=1))
+async def test_the_oldest_of_very_many_queries_are_removed_later(
+    idle: World, full: Full, owner: asyncpg.Connection
 ) -> None:
-    await slices(idle, monkeypatch, 5)
-    monkeypatch.setattr(deletion, "MARKED", 1)
     await deleted(idle.api, full.id)
     gone(await idle.api.get(f"/queries/{full.planned}"))
     good(await idle.api.get(f"/queries/{full.query}"))
@@ -105,7 +97,7 @@ async def test_of_very_many_queries_the_oldest_go_by_and_by(
     assert await owner.fetchval("SELECT count(*) FROM approvals WHERE subject IS NOT NULL") == 0
 
 
-async def test_of_very_many_artifacts_the_oldest_go_by_and_by(
+async def test_the_oldest_of_very_many_artifacts_are_removed_later(
     idle: World, full: Full, owner: asyncpg.Connection
 ) -> None:
     services = idle.services
@@ -129,9 +121,8 @@ async def test_of_very_many_artifacts_the_oldest_go_by_and_by(
     assert await owner.fetchval("SELECT count(*) FROM artifact_tags") == 0
 
 
-async def test_a_slice_that_takes_too_long_is_made_smaller(
-    idle: World, full: Full, owner: asyncpg.Connection, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.mark.limits(deletions=DeletionLimits(slice_s=0.1))
+async def test_a_slow_slice_is_made_smaller(idle: World, full: Full, owner: asyncpg.Connection) -> None:
     await owner.execute(EVENTS, MARK, 30_000, full.id)
     # As if a row took a millisecond.
     await owner.execute(
@@ -140,7 +131,6 @@ async def test_a_slice_that_takes_too_long_is_made_smaller(
     await owner.execute(
         "CREATE TRIGGER slowly BEFORE DELETE ON events FOR EACH ROW WHEN (old.seq < 1100) EXECUTE FUNCTION slowly()"
     )
-    monkeypatch.setattr(deletion, "SLICE_S", 0.1)
     await deleted(idle.api, full.id)
     assert await owner.fetchval("SELECT count(*) FROM events") > 60_000  # marked, and nothing more
     gone(await idle.api.get(f"/queries/{full.query}"))
@@ -149,10 +139,10 @@ async def test_a_slice_that_takes_too_long_is_made_smaller(
     assert await owner.fetchval("SELECT count(*) FROM events") == 0
 
 
-async def test_of_two_processes_one_at_a_time_removes_a_thread(
-    plangate: World, second: World, api: Caller, owner: asyncpg.Connection, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.limits(deletions=DeletionLimits(slice_rows=100))
+async def test_only_one_process_at_a_time_removes_a_thread(
+    plangate: World, second: World, api: Caller, owner: asyncpg.Connection
 ) -> None:
-    monkeypatch.setattr(deletion, "SLICE_ROWS", 100)
     await api.register(specs.mock())
     query = await api.run()
     await owner.execute(EVENTS, MARK, 20_000, query["threadId"])
@@ -162,24 +152,24 @@ async def test_of_two_processes_one_at_a_time_removes_a_thread(
     assert await owner.fetchval("SELECT count(*) FROM events") == 0
 
 
-async def test_who_reads_events_meanwhile_reads_no_further(
-    idle: World, full: Full, owner: asyncpg.Connection, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.limits(deletions=DeletionLimits(slice_rows=1_000, slices_per_turn=1))
+async def test_a_reader_of_events_stops_during_deletion(
+    idle: World, full: Full, owner: asyncpg.Connection
 ) -> None:
     """They go in no order: what is left of them has gaps."""
     await owner.execute(EVENTS, MARK, 3_000, full.id)
     reader = idle.services.streams.follow("acme", full.query, 0)
     assert (await anext(reader))[0].seq == 1
-    await slices(idle, monkeypatch, 1_000)
     await deleted(idle.api, full.id)
     assert await owner.fetchval("SELECT count(*) FROM events WHERE query_id = $1", full.query) > 1_000
     async with asyncio.timeout(10):
         assert [batch async for batch in reader if batch] == []
 
 
-async def test_who_finds_another_at_it_has_nothing_to_do(
-    idle: World, full: Full, owner: asyncpg.Connection, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.limits(deletions=DeletionLimits(slice_rows=5, slices_per_turn=1))
+async def test_a_second_process_skips_a_thread_that_is_being_removed(
+    idle: World, full: Full, owner: asyncpg.Connection
 ) -> None:
-    await slices(idle, monkeypatch, 5)
     await deleted(idle.api, full.id)
     forget = f"SELECT purge_thread('{full.id}', 5)"
     async with owner.transaction():
@@ -193,7 +183,7 @@ async def _none_left(owner: asyncpg.Connection) -> bool:
 
 
 @contextlib.asynccontextmanager
-async def serving(site: Site) -> AsyncIterator[tuple[str, asyncio.subprocess.Process]]:
+async def serving(site: Deployment) -> AsyncIterator[tuple[str, asyncio.subprocess.Process]]:
     """`plangate serve` on this database: its address, and the process."""
     kept = {k: v for k, v in os.environ.items() if not k.startswith("PLANGATE_")}
     process = await asyncio.create_subprocess_exec(
@@ -212,8 +202,8 @@ async def serving(site: Site) -> AsyncIterator[tuple[str, asyncio.subprocess.Pro
         await process.wait()
 
 
-async def test_what_a_killed_process_left_another_removes(
-    cluster: Cluster, site: Site, owner: asyncpg.Connection
+async def test_another_process_finishes_the_removal_of_a_killed_one(
+    cluster: Cluster, site: Deployment, owner: asyncpg.Connection
 ) -> None:
     with_key = replace(site, master=derive_key(KEY.encode(), "master"))
     async with world(with_key, cluster.operator_key) as running:

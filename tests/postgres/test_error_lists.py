@@ -1,4 +1,4 @@
-"""A request with countless mistakes is answered with the first errors, and says that there are more."""
+"""A request with many errors lists the first ones and says whether there are more."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ async def first_errors(response: Any) -> list[dict[str, str]]:
 
 
 @pytest.mark.parametrize("path", ROUTES)
-async def test_of_many_unknown_fields_the_first_are_listed(api: Caller, path: str) -> None:
+async def test_the_first_of_many_unknown_fields_are_listed(api: Caller, path: str) -> None:
     errors = await first_errors(await api.post(path, UNKNOWN))
     known = ("required", "unknown field", "field 'tenant' is required", "field 'agents' is required")
     assert all(error["message"].startswith(known) for error in errors)
@@ -54,7 +54,7 @@ async def test_a_spec_is_checked_up_to_the_first_errors(api: Caller) -> None:
     assert await first_errors(await api.post("/runtimes", spec)) == checked["errors"]
 
 
-async def test_a_spec_with_few_errors_has_no_more(api: Caller) -> None:
+async def test_has_more_errors_is_false_for_few_errors(api: Caller) -> None:
     checked = good(await api.post("/runtimes/validate", specs.spec(specs.agent(tools=["gone"]))))
     assert (len(checked["errors"]), checked["hasMoreErrors"]) == (1, False)
     checked = good(await api.post("/runtimes/validate", specs.mock()))

@@ -1,4 +1,4 @@
-"""What lists of files read of the database, however many files there were."""
+"""How many rows lists of files read from the database."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ SELECT tenant_id, thread_id, path, version, path, digest IS NULL FROM workspace_
 """
 
 
-async def test_files_that_were_deleted_cost_lists_nothing(
+async def test_deleted_files_do_not_slow_lists(
     plangate: World, api: Caller, owner: asyncpg.Connection
 ) -> None:
     thread, other = [str((await api.do("/threads", {}))["id"]) for _ in range(2)]
@@ -49,7 +49,7 @@ async def test_files_that_were_deleted_cost_lists_nothing(
         assert await rows_read(plangate, artifacts.PRESENT, "acme", *at) <= 10
 
 
-async def test_what_is_in_a_new_workspace_is_looked_at_once(
+async def test_a_new_workspace_is_listed_once(
     plangate: World, api: Caller, owner: asyncpg.Connection
 ) -> None:
     """Before the database counted it, too: five thousand files took four seconds, as long as a transaction has."""

@@ -1,4 +1,4 @@
-"""Gates: several in one query, dynamic rules, what an approval's row says."""
+"""Gates: several in one query, dynamic rules, and the fields of an approval row."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ async def together(plangate: World, *uses: tuple[str, dict[str, Any]]) -> str:
 
 
 async def gates(api: Caller, query: str, count: int) -> dict[int, dict[str, Any]]:
-    """The open gates of a query by their argument n, once there are so many."""
+    """The pending approvals of a query by their argument n, once there are so many."""
 
     async def there() -> Any:
         rows = (await api.read("/approvals", queryId=query, status="pending"))["items"]
@@ -102,7 +102,7 @@ async def test_a_decision_for_one_branch_wakes_it_while_another_works(plangate: 
     assert json.loads((await api.ended(query))["output"]) == ["seen", "paid"]
 
 
-async def test_cancelling_a_query_cancels_all_its_open_approvals(plangate: World, api: Caller) -> None:
+async def test_canceling_a_query_cancels_its_open_approvals(plangate: World, api: Caller) -> None:
     await api.register(specs.scripted(PAY))
     query = await together(plangate, ("pay", {"n": 0}), ("pay", {"n": 1}))
     opened = await gates(api, query, 2)
@@ -113,7 +113,7 @@ async def test_cancelling_a_query_cancels_all_its_open_approvals(plangate: World
     assert [e["data"]["outcome"] for e in told] == [{"outcome": "cancelled"}] * 2
 
 
-async def test_gates_of_sub_agents_at_once_stand_side_by_side(plangate: World, api: Caller) -> None:
+async def test_gates_of_parallel_agents_are_open_together(plangate: World, api: Caller) -> None:
     await api.register(
         specs.scripted(
             PAY,
@@ -146,7 +146,7 @@ async def test_gates_of_sub_agents_at_once_stand_side_by_side(plangate: World, a
     assert answers == ["of one", "of two"]
 
 
-async def test_a_row_says_all_that_there_is_to_say(api: Caller) -> None:
+async def test_an_approval_row_has_every_field(api: Caller) -> None:
     await api.register(specs.scripted(specs.tool("pay", approval={"kind": "always", "onExpiry": "fail"})))
     query = await api.submit(specs.script(("pay", {"n": 7})))
     row = await api.gate(query["id"])
@@ -179,6 +179,8 @@ async def test_a_row_says_all_that_there_is_to_say(api: Caller) -> None:
         "decision": None,
         "feedback": None,
         "partial": None,
+        "waitingActions": 0,
+        "waitingParents": 0,
     }
     decided = good(await api.decide(row["id"], "revise", feedback="Less.", partial={"n": 1}))
     assert (decided["status"], decided["decision"], decided["partial"]) == ("revised", "revise", {"n": 1})
@@ -188,7 +190,7 @@ async def test_a_row_says_all_that_there_is_to_say(api: Caller) -> None:
 
 
 @pytest.mark.parametrize(("word", "status"), [("reject", "rejected"), ("revise", "revised")])
-async def test_the_first_who_does_not_approve_ends_a_quorum(
+async def test_the_first_rejection_ends_a_quorum(
     plangate: World, api: Caller, word: str, status: str
 ) -> None:
     rule = {"kind": "always", "approvers": {"minimum": 3}}
@@ -201,9 +203,7 @@ async def test_the_first_who_does_not_approve_ends_a_quorum(
     assert body["detail"] == f"This approval is already {status} by bob."
 
 
-async def test_a_plan_that_nobody_decides_about_may_fail_its_query(
-    plangate: World, api: Caller, owner: Any
-) -> None:
+async def test_an_undecided_plan_can_fail_its_query(plangate: World, api: Caller, owner: Any) -> None:
     policies = {"plans": {"kind": "always", "onExpiry": "fail"}}
     await api.register(specs.planning(approvalPolicies=policies))
     query = (await api.submit(specs.store_and_execute()))["id"]
@@ -233,7 +233,9 @@ async def test_a_plan_that_nobody_decides_about_may_fail_its_query(
         ("args['n']", True),  # no boolean
     ],
 )
-async def test_a_predicate_decides_whether_a_person_does(api: Caller, expression: str, asks: bool) -> None:
+async def test_a_predicate_decides_whether_approval_is_required(
+    api: Caller, expression: str, asks: bool
+) -> None:
     tool = specs.tool("pay", approval={"kind": "dynamic", "value": "p"})
     await api.register(specs.scripted(tool, approvalPredicates={"p": expression}))
     query = (await api.submit(specs.script(("pay", {"n": 7}))))["id"]
@@ -254,7 +256,7 @@ async def test_a_predicate_decides_whether_a_person_does(api: Caller, expression
         ({"q": "true"}, "/tools/0/approval", "names the predicate 'p', which is not registered"),
     ],
 )
-async def test_a_predicate_that_cannot_work_is_refused_at_registration(
+async def test_an_invalid_predicate_is_rejected_at_registration(
     api: Caller, predicates: dict[str, str], pointer: str, message: str
 ) -> None:
     tool = specs.tool("pay", approval={"kind": "dynamic", "value": "p"})

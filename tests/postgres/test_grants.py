@@ -1,4 +1,4 @@
-"""Remembered approvals: who gets one, what it covers, and all that ends it."""
+"""Remembered approvals: how a grant is created, what it covers, and what ends it."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ async def asks(api: Caller, query: str) -> None:
     await api.do(f"/queries/{query}/cancel")
 
 
-async def test_the_next_same_call_in_the_thread_needs_nobody(plangate: World, api: Caller) -> None:
+async def test_a_grant_covers_the_same_call_in_the_thread(plangate: World, api: Caller) -> None:
     ann = await plangate.key("approvals:decide", "read")
     await api.register(spec())
     first = await call(api)
@@ -100,7 +100,7 @@ async def test_the_next_same_call_in_the_thread_needs_nobody(plangate: World, ap
     }
 
 
-async def test_without_the_scope_nothing_is_remembered(api: Caller) -> None:
+async def test_nothing_is_remembered_without_the_scope(api: Caller) -> None:
     await api.register(spec())
     first = await call(api)
     good(await api.decide((await api.gate(first))["id"]))
@@ -123,7 +123,7 @@ async def test_without_the_scope_nothing_is_remembered(api: Caller) -> None:
         ),
     ],
 )
-async def test_the_scope_is_refused_where_it_means_nothing(
+async def test_the_scope_is_rejected_where_it_does_not_apply(
     api: Caller, decision: str, rule: Any, message: str
 ) -> None:
     await api.register(spec(rule))
@@ -133,7 +133,7 @@ async def test_the_scope_is_refused_where_it_means_nothing(
     assert (await api.read(f"/approvals/{approval['id']}"))["status"] == "pending"
 
 
-async def test_there_is_one_scope(api: Caller) -> None:
+async def test_only_the_scope_thread_exists(api: Caller) -> None:
     await api.register(spec())
     approval = await api.gate(await call(api))
     body = refused(await api.decide(approval["id"], scope="tenant"), 422)
@@ -153,7 +153,7 @@ async def test_approvals_of_plans_are_never_remembered(api: Caller) -> None:
     ]
 
 
-async def test_a_grant_covers_no_other_call(api: Caller) -> None:
+async def test_a_grant_does_not_cover_other_calls(api: Caller) -> None:
     both = [
         specs.agent("solo", tools=["pay", "repay"]),
         specs.agent("other", tools=["pay", "repay"]),
@@ -194,7 +194,7 @@ async def test_a_grant_ends_after_a_day_by_the_databases_clock(api: Caller, owne
     assert (shown["id"], shown["active"], shown["revokedAt"]) == (grant["id"], False, None)
 
 
-async def test_a_revoked_grant_covers_nothing_more(plangate: World, api: Caller) -> None:
+async def test_a_revoked_grant_covers_nothing(plangate: World, api: Caller) -> None:
     grant = await granted(api)
     path = f"/grants/{grant['id']}"
     weak = await plangate.key("read", "queries:write", "plans:write", "data:write")
@@ -209,7 +209,7 @@ async def test_a_revoked_grant_covers_nothing_more(plangate: World, api: Caller)
     await asks(api, await call(api))
 
 
-async def test_a_grant_of_another_tenant_is_not_there(plangate: World, api: Caller) -> None:
+async def test_a_grant_of_another_tenant_is_not_found(plangate: World, api: Caller) -> None:
     grant = await granted(api)
     for unknown in (grant["id"], new_id("grt_"), "nonsense"):
         body = refused(await plangate.other.delete(f"/grants/{unknown}"), 404, "not_found")
@@ -239,14 +239,14 @@ async def test_a_grant_is_only_as_good_as_the_rule_and_the_tool_now(
     await passes(api, await call(api))  # the thread's own version is what it was
 
 
-async def test_a_grant_outlives_a_version_that_changes_neither(api: Caller) -> None:
+async def test_a_grant_survives_a_version_with_the_same_rule_and_definition(api: Caller) -> None:
     await granted(api)
     runtime = await api.register(spec(inputSchema={"type": "object"}))
     query = await api.submit(specs.script(("pay", {"n": 7})), threadKey="t", runtimeId=runtime["id"])
     await passes(api, query["id"])
 
 
-async def test_a_grant_is_for_the_arguments_that_were_approved(api: Caller) -> None:
+async def test_a_grant_covers_the_approved_arguments(api: Caller) -> None:
     await api.register(spec())
     query = await call(api, n=7)
     good(await api.decide((await api.gate(query))["id"], args={"n": 8}, scope="thread"))
@@ -257,7 +257,7 @@ async def test_a_grant_is_for_the_arguments_that_were_approved(api: Caller) -> N
     await asks(api, await call(api, n=7))
 
 
-async def test_with_a_quorum_everybody_must_want_it_remembered(plangate: World, api: Caller) -> None:
+async def test_with_a_quorum_every_approver_must_ask_to_remember(plangate: World, api: Caller) -> None:
     await api.register(spec({**REMEMBER, "approvers": {"minimum": 2}}))
     ann, bob = [await plangate.key("approvals:decide", principal=p) for p in ("ann", "bob")]
     for of_ann, of_bob, made in ((True, False, 0), (False, True, 0), (True, True, 1)):
@@ -272,7 +272,7 @@ async def test_with_a_quorum_everybody_must_want_it_remembered(plangate: World, 
     assert (await passes(api, await call(api)))["decidedBy"] == "bob"
 
 
-async def test_who_may_not_decide_about_his_call_is_not_helped_by_his_grant(
+async def test_a_requester_excluded_by_the_rule_cannot_use_their_own_grant(
     plangate: World, api: Caller
 ) -> None:
     await api.register(spec({**REMEMBER, "approvers": {"notRequester": True}}))
@@ -286,9 +286,7 @@ async def test_who_may_not_decide_about_his_call_is_not_helped_by_his_grant(
     assert (await passes(api, await call(bob)))["decidedBy"] == "ann"
 
 
-async def test_who_may_not_decide_is_not_helped_by_a_grant_under_another_spelling(
-    plangate: World, api: Caller
-) -> None:
+async def test_an_excluded_requester_is_recognized_under_every_spelling(plangate: World, api: Caller) -> None:
     await api.register(spec({**REMEMBER, "approvers": {"notRequester": True}}))
     approval = await api.gate(await call(await plangate.key("queries:write", principal="bob")))
     good(
@@ -299,7 +297,7 @@ async def test_who_may_not_decide_is_not_helped_by_a_grant_under_another_spellin
     await asks(api, await call(await plangate.key("queries:write", principal="ap1")))
 
 
-async def test_the_same_decision_again_makes_no_second_grant(plangate: World, api: Caller) -> None:
+async def test_a_repeated_decision_creates_no_second_grant(plangate: World, api: Caller) -> None:
     await api.register(spec())
     approval = await api.gate(await call(api))
     first = good(await api.decide(approval["id"], scope="thread"))
@@ -309,7 +307,7 @@ async def test_the_same_decision_again_makes_no_second_grant(plangate: World, ap
     assert len((await api.read("/grants"))["items"]) == 1
 
 
-async def test_a_vote_is_not_said_again_in_another_way(plangate: World, api: Caller) -> None:
+async def test_a_principal_cannot_change_their_vote(plangate: World, api: Caller) -> None:
     await api.register(spec({**REMEMBER, "approvers": {"minimum": 2}}))
     approval = await api.gate(await call(api))
     good(await api.decide(approval["id"], scope="thread"))
@@ -319,7 +317,7 @@ async def test_a_vote_is_not_said_again_in_another_way(plangate: World, api: Cal
     )
 
 
-async def test_many_at_once_make_grants_all_or_nothing(api: Caller) -> None:
+async def test_several_grants_are_created_all_or_nothing(api: Caller) -> None:
     await api.register(
         specs.scripted(specs.tool("pay", approval=REMEMBER), specs.tool("say", approval="always"))
     )
@@ -336,7 +334,7 @@ async def test_many_at_once_make_grants_all_or_nothing(api: Caller) -> None:
     assert [g["approvalId"] for g in (await api.read("/grants"))["items"]] == [one["id"]]
 
 
-async def test_a_dynamic_rule_is_asked_before_a_grant(api: Caller) -> None:
+async def test_a_dynamic_rule_is_evaluated_before_a_grant(api: Caller) -> None:
     rule = {"kind": "dynamic", "value": "big", "rememberable": True}
     await api.register(spec(rule, approvalPredicates={"big": "args.n > 5"}))
     query = await call(api, n=7)

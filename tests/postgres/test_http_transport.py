@@ -1,4 +1,4 @@
-"""Tools and dispatchers with the transport `http`: what is sent, what the answers mean, and what a crash leaves."""
+"""Tools and dispatchers with the transport `http`: requests, responses, and crashes."""
 
 from __future__ import annotations
 
@@ -10,8 +10,9 @@ import pytest
 import pytest_asyncio
 from standardwebhooks import Webhook, WebhookVerificationError
 
-from app.assembly import Site
-from app.calls import dispatch
+from app.assembly import FeatureLimits
+from app.calls.dispatch import DispatchLimits
+from app.deployment import Deployment
 from tests.support import specs
 from tests.support.client import Caller, good, inner, output_of, refused
 from tests.support.cluster import Cluster
@@ -22,15 +23,11 @@ LOOPBACK = {"allow_hosts": ["127.0.0.1"]}
 
 
 @pytest_asyncio.fixture
-async def plangate(cluster: Cluster, site: Site) -> AsyncIterator[World]:
+async def plangate(cluster: Cluster, site: Deployment) -> AsyncIterator[World]:
     """A process whose operator lets tenants reach loopback."""
-    async with world(site, cluster.operator_key, **LOOPBACK) as running:
+    limits = FeatureLimits(dispatch=DispatchLimits(pauses_s=(0.0, 0.0)))
+    async with world(site, cluster.operator_key, limits=limits, **LOOPBACK) as running:
         yield running
-
-
-@pytest.fixture(autouse=True)
-def no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(dispatch, "PAUSES_S", (0.0, 0.0))
 
 
 def http(at: Endpoint | str, path: str = "/call", **parts: Any) -> dict[str, Any]:
@@ -55,7 +52,7 @@ async def answered(api: Caller, prompt: str = ADD) -> dict[str, Any]:
 # -- what is sent
 
 
-async def test_a_call_is_signed_and_says_all_that_its_receiver_needs(api: Caller) -> None:
+async def test_a_call_is_signed_and_has_its_context(api: Caller) -> None:
     async with endpoint(output({"sum": 2})) as at:
         runtime = await api.register(spec(at))
         query = await api.run(ADD)
@@ -86,7 +83,7 @@ async def test_a_call_is_signed_and_says_all_that_its_receiver_needs(api: Caller
         Webhook(runtime["signingSecret"]).verify(sent.body + b" ", sent.headers)
 
 
-async def test_the_signing_secret_is_shown_once_and_holds_for_every_version(api: Caller) -> None:
+async def test_the_signing_secret_is_shown_once_for_all_versions(api: Caller) -> None:
     async with endpoint(output(1)) as at:
         first = await api.register(spec(at))
         assert "signingSecret" not in await api.register(spec(at))
@@ -117,12 +114,12 @@ async def test_a_runtime_that_signs_nothing_has_no_secret(api: Caller) -> None:
     assert "signingSecret" not in runtime
     told = refused(await api.post(f"/runtimes/{runtime['id']}/signing-secret"), 404)
     assert told["detail"] == (
-        "The runtime 'default' has no signing secret: no part of it uses the transport http."
+        "The runtime 'default' has no signing secret, because no part of it uses the transport http."
     )
     refused(await api.post("/runtimes/rt_none/signing-secret"), 404)
 
 
-async def test_a_registration_that_shows_a_secret_is_not_replayed(api: Caller) -> None:
+async def test_a_response_with_a_secret_is_not_stored_for_replay(api: Caller) -> None:
     async with endpoint(output(1)) as at:
         key = {"headers": {"idempotency-key": "k1"}}
         first = await api.do("/runtimes", spec(at), **key)
@@ -150,7 +147,7 @@ async def test_headers_are_literal_or_come_from_secrets(api: Caller) -> None:
         assert at.received[0].headers["x-team"] == "ops"
 
 
-async def test_another_tenants_secret_is_not_found(plangate: World, api: Caller) -> None:
+async def test_a_secret_of_another_tenant_is_not_found(plangate: World, api: Caller) -> None:
     good(await plangate.other.put("/secrets/ledger", {"value": "theirs"}))
     async with endpoint(output(1)) as at:
         await api.register(spec(at, {"authorization": {"secret": "ledger"}}))
@@ -186,8 +183,8 @@ async def test_a_2xx_answer_is_the_result(api: Caller, answer: Answer, result: A
         ),
         (
             Answer(body=b'{"result": 1}'),
-            'add ran, but its answer is not as agreed. A 2xx answer has a JSON body {"output": ...} or '
-            '{"error": "..."}, or none.',
+            'add ran, but its answer is not as agreed. A 2xx response must have the JSON body {"output": ...} '
+            'or {"error": "..."}, or no body.',
         ),
         (Answer(404, b'{"detail": "no such order"}'), "add answered 404: no such order"),
         (Answer(401), "add answered 401: without a word"),
@@ -199,7 +196,7 @@ async def test_a_2xx_answer_is_the_result(api: Caller, answer: Answer, result: A
     ],
 )
 @pytest.mark.parametrize("replay", ["safe", "never"])
-async def test_an_answer_that_says_no_is_told_to_the_model(
+async def test_an_error_response_is_an_error_for_the_model(
     api: Caller, answer: Answer, told: str, replay: str
 ) -> None:
     async with endpoint(answer) as at:
@@ -208,7 +205,7 @@ async def test_an_answer_that_says_no_is_told_to_the_model(
         assert len(at.received) == 1
 
 
-async def test_what_the_output_schema_refuses_is_an_error(api: Caller) -> None:
+async def test_a_result_that_violates_the_output_schema_is_an_error(api: Caller) -> None:
     async with endpoint(output("three")) as at:
         await api.register(spec(at, outputSchema={"type": "integer"}))
         assert (await answered(api))["error"].startswith(
@@ -218,7 +215,7 @@ async def test_what_the_output_schema_refuses_is_an_error(api: Caller) -> None:
 
 @pytest.mark.parametrize("status", [425, 429, 503])
 @pytest.mark.parametrize("replay", ["safe", "never"])
-async def test_who_says_that_it_took_nothing_is_asked_again(api: Caller, status: int, replay: str) -> None:
+async def test_a_response_without_effect_is_retried(api: Caller, status: int, replay: str) -> None:
     busy = Answer(status, b'{"error": "busy"}', {"retry-after": "0"})
     async with endpoint(busy, output(7)) as at:
         await api.register(spec(at, replay=replay))
@@ -228,21 +225,21 @@ async def test_who_says_that_it_took_nothing_is_asked_again(api: Caller, status:
         assert len({r.headers["webhook-id"] for r in at.received}) == 1
 
 
-async def test_it_is_asked_three_times_at_most(api: Caller) -> None:
+async def test_a_call_has_at_most_three_attempts(api: Caller) -> None:
     async with endpoint(Answer(503, b"down", {"retry-after": "0"})) as at:
         await api.register(spec(at))
         assert (await answered(api))["error"] == "add answered 503: down"
         assert len(at.received) == 3
 
 
-async def test_a_wait_that_is_too_long_is_left_to_the_model(api: Caller) -> None:
+async def test_a_long_retry_after_is_left_to_the_model(api: Caller) -> None:
     async with endpoint(Answer(429, b"slow down", {"retry-after": "3600"})) as at:
         await api.register(spec(at))
         assert (await answered(api))["error"] == "add answered 429: slow down"
         assert len(at.received) == 1
 
 
-async def test_a_wait_beyond_the_time_of_the_query_is_left_to_the_model(api: Caller) -> None:
+async def test_a_retry_after_beyond_the_query_is_left_to_the_model(api: Caller) -> None:
     async with endpoint(Answer(503, b"starting", {"retry-after": "29"})) as at:
         await api.register({**spec(at), "limits": {"maxDurationMs": 25_000}})
         assert (await answered(api))["error"] == "add answered 503: starting"
@@ -254,7 +251,7 @@ UNCERTAIN += [Answer(status, headers={"location": "http://elsewhere/done"}) for 
 
 
 @pytest.mark.parametrize("answer", UNCERTAIN)
-async def test_what_nobody_knows_is_not_repeated(api: Caller, answer: Answer) -> None:
+async def test_an_unknown_outcome_is_not_repeated(api: Caller, answer: Answer) -> None:
     async with endpoint(answer) as at:
         await api.register(spec(at))
         query = await api.run(ADD)
@@ -269,14 +266,14 @@ async def test_what_nobody_knows_is_not_repeated(api: Caller, answer: Answer) ->
 
 
 @pytest.mark.parametrize("answer", UNCERTAIN)
-async def test_where_repeating_is_safe_it_is_repeated(api: Caller, answer: Answer) -> None:
+async def test_an_unknown_outcome_is_repeated_if_safe(api: Caller, answer: Answer) -> None:
     async with endpoint(answer, output(7)) as at:
         await api.register(spec(at, annotations={"idempotent": True}))
         assert (await answered(api))["result"] == 7
         assert len({r.headers["idempotency-key"] for r in at.received}) == 1
 
 
-async def test_silence_ends_with_the_tools_time(api: Caller) -> None:
+async def test_no_response_within_the_timeout_is_unknown(api: Caller) -> None:
     async with endpoint(Answer(wait=True)) as at:
         await api.register(spec(at, timeoutMs=300))
         assert (await answered(api))["error"].startswith(
@@ -284,14 +281,14 @@ async def test_silence_ends_with_the_tools_time(api: Caller) -> None:
         )
 
 
-async def test_an_address_where_nobody_listens(api: Caller) -> None:
+async def test_an_unreachable_address_is_an_error(api: Caller) -> None:
     async with endpoint(output(1)) as gone:
         described = spec(gone)
     await api.register(described)
     assert (await answered(api))["error"].startswith("add cannot be reached, nothing was sent: ")
 
 
-async def test_an_answer_without_an_end_is_not_read(api: Caller) -> None:
+async def test_an_endless_response_is_not_read(api: Caller) -> None:
     async with endpoint(Answer(body=b'{"output": "' + b"x" * (17 * 1024 * 1024) + b'"}')) as at:
         await api.register(spec(at))
         assert (await answered(api))["error"].startswith(
@@ -299,7 +296,7 @@ async def test_an_answer_without_an_end_is_not_read(api: Caller) -> None:
         )
 
 
-async def test_an_answer_that_is_not_read_does_not_say_that_an_action_failed(api: Caller) -> None:
+async def test_an_unread_response_leaves_the_action_unknown(api: Caller) -> None:
     async with endpoint(Answer(500, b"half done", {"content-encoding": "gzip"})) as at:
         await api.register(acting(at))
         query = (await api.submit(specs.store_and_execute()))["id"]
@@ -307,7 +304,7 @@ async def test_an_answer_that_is_not_read_does_not_say_that_an_action_failed(api
         await api.until(query, "waiting", "outcome_unknown")
 
 
-async def test_an_answer_of_brackets_is_not_unfolded(api: Caller) -> None:
+async def test_a_response_of_many_arrays_is_rejected(api: Caller) -> None:
     """Each takes many times its text in memory."""
     async with endpoint(Answer(body=b'{"output": [' + b"[]," * 1_000_000 + b"[]]}")) as at:
         await api.register(spec(at))
@@ -327,7 +324,7 @@ async def test_a_large_result_becomes_a_reference(api: Caller) -> None:
 # -- where it may not go
 
 
-async def test_inner_addresses_are_refused_at_registration(cluster: Cluster, site: Site) -> None:
+async def test_private_addresses_are_rejected_at_registration(cluster: Cluster, site: Deployment) -> None:
     async with world(site, cluster.operator_key) as strict:
         for url in (
             "http://127.0.0.1:1/",
@@ -347,7 +344,9 @@ async def test_inner_addresses_are_refused_at_registration(cluster: Cluster, sit
         assert flaw["pointer"] == "/actionDispatcher/url"
 
 
-async def test_a_name_that_leads_inside_is_refused_when_it_is_called(cluster: Cluster, site: Site) -> None:
+async def test_a_name_that_resolves_to_an_inner_address_is_rejected(
+    cluster: Cluster, site: Deployment
+) -> None:
     """What a name resolves to is judged at the connection: the check at the door is only the first."""
     async with world(site, cluster.operator_key, **LOOPBACK) as kind, endpoint(output(1)) as at:
         await kind.api.register(spec(at))
@@ -400,7 +399,7 @@ async def test_an_unknown_dispatch_waits_for_a_person_and_retry_has_the_same_key
         assert (first.json["attempt"], again.json["attempt"]) == (1, 2)
 
 
-async def test_an_endpoint_that_is_lost_with_the_first_attempt_and_busy_after_it_leaves_the_outcome_open(
+async def test_a_busy_retry_leaves_the_first_outcome_unknown(
     api: Caller,
 ) -> None:
     """What took no effect is the repetition: whether the first one did nobody knows."""
@@ -417,7 +416,7 @@ async def test_an_endpoint_that_is_lost_with_the_first_attempt_and_busy_after_it
         assert len({r.headers["idempotency-key"] for r in at.received}) == 1
 
 
-async def test_a_no_to_a_repetition_is_none_of_the_first(api: Caller) -> None:
+async def test_an_error_of_a_retry_does_not_resolve_the_first_attempt(api: Caller) -> None:
     """As endpoints say it that know the idempotency key, while the first one is under way."""
     busy = Answer(409, b'{"error": "a call with this key is under way"}')
     async with endpoint(Answer(504), busy) as at:
@@ -431,9 +430,7 @@ async def test_a_no_to_a_repetition_is_none_of_the_first(api: Caller) -> None:
         assert error["message"].endswith("Then: actions answered 409: a call with this key is under way")
 
 
-async def test_an_action_that_was_not_sent_yet_waits_for_a_process_as_long_as_it_takes(
-    plangate: World, api: Caller, owner: Any
-) -> None:
+async def test_an_unsent_action_waits_for_a_process(plangate: World, api: Caller, owner: Any) -> None:
     """Nobody has to claim it: only a call of the transport `client` lapses."""
     async with endpoint(Answer(cut=True)) as at:
         await api.register(acting(at))
@@ -447,7 +444,7 @@ async def test_an_action_that_was_not_sent_yet_waits_for_a_process_as_long_as_it
         assert [c["status"] for c in (await api.read("/tool-calls"))["items"]] == ["open"]
 
 
-async def test_a_dispatcher_that_says_no_fails_the_plan(api: Caller) -> None:
+async def test_an_error_of_the_dispatcher_fails_the_plan(api: Caller) -> None:
     async with endpoint(Answer(409, b'{"error": "the seat is taken"}')) as at:
         await api.register(acting(at))
         found = await executed(api)
@@ -475,7 +472,7 @@ async def test_actions_through_a_declared_tool_reach_its_address(api: Caller) ->
 
 @contextlib.asynccontextmanager
 async def interrupted(
-    cluster: Cluster, site: Site, at: Endpoint, described: dict[str, Any]
+    cluster: Cluster, site: Deployment, at: Endpoint, described: dict[str, Any]
 ) -> AsyncIterator[Caller]:
     """The API of a process that took over after the first one ended while a call was on its way."""
     async with world(site, cluster.operator_key, **LOOPBACK) as first:
@@ -488,8 +485,8 @@ async def interrupted(
 
 
 @pytest.mark.parametrize(("replay", "sent"), [("never", 1), ("safe", 2)])
-async def test_a_call_on_its_way_when_its_process_ends(
-    cluster: Cluster, site: Site, replay: str, sent: int
+async def test_a_call_in_flight_when_its_process_ends(
+    cluster: Cluster, site: Deployment, replay: str, sent: int
 ) -> None:
     async with (
         endpoint(Answer(wait=True), output(7)) as at,
@@ -505,7 +502,7 @@ async def test_a_call_on_its_way_when_its_process_ends(
             assert entry["error"].startswith("It is unknown whether add ran: ")
 
 
-async def test_cancelling_ends_the_request_and_leaves_the_outcome_open(api: Caller) -> None:
+async def test_cancelling_ends_the_request_with_an_unknown_outcome(api: Caller) -> None:
     async with endpoint(Answer(wait=True)) as at:
         await api.register(spec(at))
         query = await api.submit(ADD)
@@ -516,7 +513,7 @@ async def test_cancelling_ends_the_request_and_leaves_the_outcome_open(api: Call
         assert call["status"] == "unknown"
 
 
-async def test_nobody_claims_what_the_service_sends(api: Caller) -> None:
+async def test_clients_cannot_claim_calls_that_the_service_sends(api: Caller) -> None:
     async with endpoint(Answer(wait=True)) as at:
         await api.register(spec(at))
         query = await api.submit(ADD)

@@ -1,11 +1,13 @@
-"""`Idempotency-Key`: one object, one answer, byte for byte."""
+"""`Idempotency-Key`: one object, one response, byte for byte."""
 
 from __future__ import annotations
 
 import asyncio
+from hashlib import sha256
 from typing import Any
 
 from app.tenancy import idempotency
+from app.tenancy.models import IdempotencyKey
 from tests.support import specs
 from tests.support.client import Caller, good, refused
 from tests.support.sse import frames, wire
@@ -14,7 +16,7 @@ from tests.support.world import World
 KEY = {"idempotency-key": "k-1"}
 
 
-async def test_a_repeat_gets_the_first_answer_byte_for_byte(plangate: World, api: Caller) -> None:
+async def test_a_repeated_request_gets_the_first_response_byte_for_byte(plangate: World, api: Caller) -> None:
     await api.register(specs.mock())
     body = {"prompt": "hi"}
     first = await api.post("/queries", body, headers=KEY)
@@ -25,7 +27,7 @@ async def test_a_repeat_gets_the_first_answer_byte_for_byte(plangate: World, api
     assert await plangate.value("SELECT count(*) FROM queries") == 1
 
 
-async def test_another_body_is_a_conflict_and_changes_nothing(plangate: World, api: Caller) -> None:
+async def test_a_key_with_a_different_body_is_a_conflict(plangate: World, api: Caller) -> None:
     await api.register(specs.mock())
     good(await api.post("/queries", {"prompt": "one"}, headers=KEY))
     body = refused(await api.post("/queries", {"prompt": "two"}, headers=KEY), 409, "conflict")
@@ -45,13 +47,13 @@ async def test_a_key_belongs_to_its_tenant_principal_and_path(plangate: World, a
     good(await api.post("/runtimes/validate", specs.mock(), headers=KEY))
 
 
-async def test_what_failed_may_be_tried_again_under_its_key(api: Caller) -> None:
+async def test_a_failed_request_may_be_retried_with_its_key(api: Caller) -> None:
     refused(await api.post("/queries", {"prompt": "x"}, headers=KEY), 404)
     await api.register(specs.mock())
     assert (await api.post("/queries", {"prompt": "x"}, headers=KEY)).status_code == 202
 
 
-async def test_while_the_first_is_in_progress_the_second_is_told_to_wait(
+async def test_a_repeat_during_the_first_request_gets_a_409_with_retry_after(
     plangate: World, api: Caller
 ) -> None:
     await api.register(specs.mock())
@@ -65,19 +67,17 @@ async def test_while_the_first_is_in_progress_the_second_is_told_to_wait(
     assert await plangate.value("SELECT count(*) FROM queries") == 1
 
 
-async def test_an_open_transaction_holds_its_key_and_nobody_queues_behind_it(
-    plangate: World, api: Caller
-) -> None:
+async def test_requests_do_not_queue_behind_an_open_transaction(plangate: World, api: Caller) -> None:
     await api.register(specs.mock())
     async with plangate.services.db.transaction("acme") as tx:
-        key = idempotency.Key.of("operator", "POST", "/queries", "k-1", b"x")
+        key = IdempotencyKey("operator", "POST", "/queries", "k-1", sha256(b"x").digest())
         assert await idempotency.begin(tx, key) is None
         response = await api.post("/queries", {"prompt": "x"}, headers=KEY)
         refused(response, 409, "in_progress")
         assert response.headers["retry-after"] == "1"
 
 
-async def test_a_secret_is_not_kept_for_a_repeat(plangate: World, api: Caller, owner: Any) -> None:
+async def test_a_secret_is_not_stored_for_repeats(plangate: World, api: Caller, owner: Any) -> None:
     body = {"principal": "x", "scopes": ["read"]}
     made = good(await api.post("/keys", body, headers=KEY))
     again = refused(await api.post("/keys", body, headers=KEY), 409)
@@ -120,7 +120,7 @@ async def test_a_key_is_1_to_255_characters(api: Caller) -> None:
     assert (await api.post("/queries", {"prompt": "x"}, headers={"idempotency-key": "k" * 255})).is_success
 
 
-async def test_the_length_of_a_key_is_checked_where_nothing_is_stored_too(api: Caller) -> None:
+async def test_the_length_of_a_key_is_checked_on_every_route(api: Caller) -> None:
     for path, body in (("/runtimes/validate", specs.mock()), ("/tools/mcp/list", {"url": "https://x.test"})):
         for bad in ("", "k" * 256):
             answer = await api.post(path, body, headers={"idempotency-key": bad})
@@ -133,7 +133,7 @@ async def test_the_length_of_a_key_is_checked_where_nothing_is_stored_too(api: C
     good(await api.post("/runtimes/validate", specs.mock(), headers={"idempotency-key": "k" * 255}))
 
 
-async def test_decisions_results_and_plans_repeat_too(api: Caller) -> None:
+async def test_decisions_results_and_plans_can_be_repeated(api: Caller) -> None:
     await api.register(specs.planning())
     body = {"specName": "Routing", "body": specs.BODY}
     first, again = [await api.post("/plans", body, headers=KEY) for _ in range(2)]

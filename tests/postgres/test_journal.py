@@ -7,12 +7,12 @@ import re
 from typing import Any
 
 import pytest
-from plangate.events import CustomEvent, QueryStatusEvent
 
 from app.base.errors import Unavailable
 from app.engine import lease_store as queue_store
-from app.journal import store as journal_store
+from app.events import CustomEvent, QueryStatusEvent
 from app.journal.models import Delta, Entry, Event, Lease, Scope, Work, event
+from app.journal.service import append_events
 from tests.support import specs
 from tests.support.world import World
 
@@ -22,7 +22,7 @@ async def leased(idle: World, count: int, tenant: str = "acme") -> list[Lease]:
     caller = idle.operator(tenant)
     await caller.register(specs.mock(tenant=tenant))
     ids = {(await caller.submit())["id"] for _ in range(count)}
-    claims = await queue_store.claim(idle.services.db, "me", 1000, 100.0)
+    claims = await queue_store.claim(idle.services.db, owner="me", limit=1000, lease_s=100.0)
     return [Lease(c.tenant, c.query_id, c.epoch, 1e12) for c in claims if c.query_id in ids]
 
 
@@ -65,7 +65,7 @@ def counted(idle: World) -> Counting:
     return counting
 
 
-async def test_entries_stand_in_the_order_in_which_they_were_committed(idle: World) -> None:
+async def test_entries_are_in_commit_order(idle: World) -> None:
     (lease,) = await leased(idle, 1)
     journal = idle.services.journal
     for n in range(10):
@@ -74,9 +74,7 @@ async def test_entries_stand_in_the_order_in_which_they_were_committed(idle: Wor
     assert await numbers(idle, lease) == [(3 + n, n) for n in range(60)]
 
 
-async def test_what_many_queries_of_many_tenants_produce_meanwhile_is_one_commit(
-    idle: World, counted: Counting
-) -> None:
+async def test_entries_of_many_queries_share_one_commit(idle: World, counted: Counting) -> None:
     leases = [*await leased(idle, 20), *await leased(idle, 20, "other")]
     journal = idle.services.journal
     await asyncio.gather(*(journal.commit(x, Entry([custom(x, n)])) for n in range(3) for x in leases))
@@ -104,7 +102,7 @@ async def test_a_bad_entry_fails_alone(idle: World, counted: Counting) -> None:
 
 
 @pytest.mark.parametrize("body", ["no bytes", None])
-async def test_an_entry_that_cannot_even_be_sent_is_no_outage(idle: World, body: Any) -> None:
+async def test_an_entry_that_cannot_be_encoded_is_not_an_outage(idle: World, body: Any) -> None:
     (lease,) = await leased(idle, 1)
     async with asyncio.timeout(5):
         with pytest.raises(Exception, match=r"invalid input|expected|null value"):
@@ -112,7 +110,7 @@ async def test_an_entry_that_cannot_even_be_sent_is_no_outage(idle: World, body:
         await idle.services.journal.commit(lease, Entry([custom(lease, 1)]))
 
 
-async def test_a_commit_whose_answer_was_lost_is_not_applied_twice(idle: World, counted: Counting) -> None:
+async def test_a_commit_with_a_lost_response_is_not_applied_twice(idle: World, counted: Counting) -> None:
     leases = await leased(idle, 3)
     counted.lose_answers = 2
     journal = idle.services.journal
@@ -122,7 +120,7 @@ async def test_a_commit_whose_answer_was_lost_is_not_applied_twice(idle: World, 
         assert await numbers(idle, lease) == [(3, 1), (4, 2)]
 
 
-async def test_the_writer_keeps_what_it_has_through_an_outage(idle: World, counted: Counting) -> None:
+async def test_the_writer_keeps_its_entries_through_an_outage(idle: World, counted: Counting) -> None:
     (lease,) = await leased(idle, 1)
     counted.fail = 3
     journal = idle.services.journal
@@ -144,17 +142,17 @@ async def test_a_record_that_opens_and_closes_in_one_batch_is_written_once(idle:
     assert row["ended_at"] is not None
 
 
-async def test_numbers_have_no_gap_when_the_door_writes_too(idle: World) -> None:
+async def test_numbers_have_no_gap_when_routes_write(idle: World) -> None:
     (lease,) = await leased(idle, 1)
 
     async def door(n: int) -> None:
         async with idle.services.db.transaction("acme") as tx:
-            await journal_store.append(tx, lease.query_id, [custom(lease, n), custom(lease, n)])
+            await append_events(tx, query_id=lease.query_id, events=[custom(lease, n), custom(lease, n)])
 
     async def door_undone(n: int) -> None:
         with pytest.raises(ZeroDivisionError):
             async with idle.services.db.transaction("acme") as tx:
-                await journal_store.append(tx, lease.query_id, [custom(lease, n)])
+                await append_events(tx, query_id=lease.query_id, events=[custom(lease, n)])
                 raise ZeroDivisionError
 
     journal = idle.services.journal
@@ -166,11 +164,17 @@ async def test_numbers_have_no_gap_when_the_door_writes_too(idle: World) -> None
     assert [s for s, _ in await numbers(idle, lease)] == list(range(3, 43))
 
 
-async def test_appending_under_a_lost_epoch_writes_nothing(idle: World) -> None:
+async def test_appending_under_an_old_epoch_writes_nothing(idle: World) -> None:
     (lease,) = await leased(idle, 1)
     async with idle.services.db.transaction("acme") as tx:
-        assert await journal_store.append(tx, lease.query_id, [custom(lease, 1)], lease.epoch + 1) is None
-        assert await journal_store.append(tx, lease.query_id, [custom(lease, 1)], lease.epoch) == 3
+        assert (
+            await append_events(tx, query_id=lease.query_id, events=[custom(lease, 1)], epoch=lease.epoch + 1)
+            is None
+        )
+        assert (
+            await append_events(tx, query_id=lease.query_id, events=[custom(lease, 1)], epoch=lease.epoch)
+            == 3
+        )
 
 
 @pytest.mark.parametrize("agent", ["solo", 'a "quoted" \\ agent', "größer 👍"])

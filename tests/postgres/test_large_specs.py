@@ -1,4 +1,4 @@
-"""A large spec is checked in a process of its own, with the same result as a small one."""
+"""A large spec is checked in a separate process, with the same result as a small one."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from app.base.json.process_pool import JsonProcessPool
+from app.base.json.process_pool import JsonProcessPool, ProcessLimits
 from app.runtimes.large_specs import LARGE_SPEC_BYTES
 from tests.support import specs
 from tests.support.client import Caller, good, refused
@@ -57,7 +57,7 @@ async def test_secrets_of_a_large_spec_are_moved(plangate: World, api: Caller) -
     assert await plangate.value("SELECT count(*) FROM secrets") == 1
 
 
-async def test_a_large_spec_of_another_tenant_is_refused(api: Caller, plangate: World) -> None:
+async def test_a_large_spec_of_another_tenant_is_rejected(api: Caller, plangate: World) -> None:
     key = await plangate.key("runtimes:write")
     refused(await key.post("/runtimes", {**large(), "tenant": {"resourceId": "other"}}), 404, "not_found")
     checked = good(await key.post("/runtimes/validate", {**large(), "tenant": {"resourceId": "other"}}))
@@ -65,11 +65,11 @@ async def test_a_large_spec_of_another_tenant_is_refused(api: Caller, plangate: 
 
 
 @pytest.mark.parametrize("body", [[LONG] * 3, LONG * 3])
-async def test_a_large_body_that_is_no_object_is_refused(api: Caller, body: Any) -> None:
+async def test_a_large_body_that_is_not_an_object_is_rejected(api: Caller, body: Any) -> None:
     refused(await api.post("/runtimes", body), 422, "invalid")
 
 
-async def test_a_large_body_that_is_no_json_is_malformed(api: Caller) -> None:
+async def test_a_large_body_that_is_not_json_is_malformed(api: Caller) -> None:
     text = '{"name": "' + LONG * 3
     response = await api.request(
         "POST", "/runtimes", content=text, headers={"content-type": "application/json"}
@@ -77,13 +77,11 @@ async def test_a_large_body_that_is_no_json_is_malformed(api: Caller) -> None:
     refused(response, 400, "malformed")
 
 
-async def test_a_spec_that_takes_too_much_is_refused(
-    plangate: World, api: Caller, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(
-        "app.base.json.process_pool.LOOK_EVERY_MS", 0
-    )  # before the first answer, however fast that is
-    plangate.services.runtimes.processes = JsonProcessPool(max_bytes=1)
+async def test_a_spec_that_takes_too_much_memory_is_rejected(plangate: World, api: Caller) -> None:
+    limits = ProcessLimits(
+        memory_bytes=1, poll_ms=0
+    )  # measured before the first answer, however fast that is
+    plangate.services.runtimes.processes = JsonProcessPool(limits)
     problem = refused(await api.post("/runtimes", large()), 413, "too_large")
     assert problem["detail"].startswith("The value needs more memory or time")
     good(await api.post("/runtimes", specs.mock()))

@@ -1,4 +1,4 @@
-"""Leases: each query has one worker, who may write while it holds the query and not a moment longer."""
+"""Leases: each query has one worker, which may write only while it holds the lease."""
 
 from __future__ import annotations
 
@@ -6,10 +6,12 @@ import asyncio
 from typing import Any
 
 import pytest
-from plangate.events import CustomEvent
 
 from app.engine import lease_store
+from app.engine.models import QueryClaim
 from app.engine.query_run import QueryRun
+from app.engine.service import wake_query
+from app.events import CustomEvent
 from app.journal.models import Entry, Lease, LeaseLost, QueryChange, Scope, event
 from app.journal.writer import ParkRejected
 from tests.support import specs
@@ -25,11 +27,11 @@ async def queued(idle: World, count: int, **parts: Any) -> list[str]:
     return [(await idle.api.submit(**parts))["id"] for _ in range(count)]
 
 
-async def claim(w: World, limit: int = 100, owner: str = "me") -> list[lease_store.Claim]:
-    return await lease_store.claim(w.services.db, owner, limit, 10.0)
+async def claim(w: World, limit: int = 100, owner: str = "me") -> list[QueryClaim]:
+    return await lease_store.claim(w.services.db, owner=owner, limit=limit, lease_s=10.0)
 
 
-async def test_claimed_at_once_by_many_each_query_goes_to_one(idle: World) -> None:
+async def test_concurrent_claims_give_each_query_to_one_worker(idle: World) -> None:
     ids = await queued(idle, 20)
     claims = await asyncio.gather(*(claim(idle, 7, f"w{n}") for n in range(6)))
     got = [c.query_id for taken in claims for c in taken]
@@ -38,7 +40,7 @@ async def test_claimed_at_once_by_many_each_query_goes_to_one(idle: World) -> No
     assert await claim(idle) == []
 
 
-async def test_the_older_of_a_thread_goes_first_and_alone(idle: World) -> None:
+async def test_queries_of_a_thread_run_in_order_one_at_a_time(idle: World) -> None:
     first, second = await queued(idle, 2, threadKey="t")
     assert [c.query_id for c in await claim(idle)] == [first]
     assert await claim(idle) == []
@@ -46,7 +48,7 @@ async def test_the_older_of_a_thread_goes_first_and_alone(idle: World) -> None:
     assert [c.query_id for c in await claim(idle)] == [second]
 
 
-async def test_a_tenant_runs_as_many_as_it_may(idle: World) -> None:
+async def test_running_queries_of_a_tenant_are_limited(idle: World) -> None:
     await idle.tenant("small", runningQueries=2)
     small = idle.operator("small")
     await small.register(specs.mock(tenant="small"))
@@ -69,7 +71,7 @@ async def test_tenants_take_turns(idle: World) -> None:
     assert (len(taken & ours), len(taken & theirs)) == (2, 2)
 
 
-async def test_an_expired_lease_is_taken_over_and_its_owner_fenced_off(idle: World, owner: Any) -> None:
+async def test_an_expired_lease_is_taken_over_and_its_owner_is_fenced(idle: World, owner: Any) -> None:
     (query,) = await queued(idle, 1)
     (first,) = await claim(idle, owner="one")
     assert await claim(idle, owner="two") == []
@@ -88,12 +90,24 @@ async def test_an_expired_lease_is_taken_over_and_its_owner_fenced_off(idle: Wor
     assert await idle.api.events(query, "custom") == []
     await journal.commit(Lease("acme", query, second.epoch, 1e12), entry)
     assert len(await idle.api.events(query, "custom")) == 1
-    assert await lease_store.report_process(idle.services.db, "one", [("acme", query, 1)], 10.0) == set()
-    assert await lease_store.report_process(idle.services.db, "two", [("other", query, 2)], 10.0) == set()
-    assert await lease_store.report_process(idle.services.db, "two", [("acme", query, 2)], 10.0) == {query}
+    assert (
+        await lease_store.report_process(
+            idle.services.db, id="one", leases=[("acme", query, 1)], lease_s=10.0
+        )
+        == set()
+    )
+    assert (
+        await lease_store.report_process(
+            idle.services.db, id="two", leases=[("other", query, 2)], lease_s=10.0
+        )
+        == set()
+    )
+    assert await lease_store.report_process(
+        idle.services.db, id="two", leases=[("acme", query, 2)], lease_s=10.0
+    ) == {query}
 
 
-async def test_verbs_of_a_fenced_owner_change_nothing(idle: World, owner: Any) -> None:
+async def test_a_fenced_owner_changes_nothing(idle: World, owner: Any) -> None:
     (query,) = await queued(idle, 1)
     await claim(idle)
     await owner.execute(EXPIRE)
@@ -112,17 +126,17 @@ async def test_verbs_of_a_fenced_owner_change_nothing(idle: World, owner: Any) -
     assert run.lease.lost
 
 
-async def test_a_released_query_is_free_at_once_and_counts_nothing(idle: World) -> None:
+async def test_a_released_query_can_be_claimed_at_once(idle: World) -> None:
     (query,) = await queued(idle, 1)
     (first,) = await claim(idle)
-    await lease_store.release(idle.services.db, "another", [("acme", query, first.epoch)])
+    await lease_store.release(idle.services.db, owner="another", leases=[("acme", query, first.epoch)])
     assert await claim(idle) == []
-    await lease_store.release(idle.services.db, "me", [("acme", query, first.epoch)])
+    await lease_store.release(idle.services.db, owner="me", leases=[("acme", query, first.epoch)])
     (again,) = await claim(idle)
     assert (again.epoch, again.lost) == (2, False)
 
 
-async def test_a_process_that_drains_leaves_nothing_behind(site: Any, cluster: Any, idle: World) -> None:
+async def test_a_draining_process_releases_its_queries(site: Any, cluster: Any, idle: World) -> None:
     async with world(site, cluster.operator_key) as leaving:
         await leaving.api.register(specs.scripted(specs.tool("add")))
         query = (await leaving.api.submit(specs.script(("add", {"n": 1}))))["id"]
@@ -135,7 +149,7 @@ async def test_a_process_that_drains_leaves_nothing_behind(site: Any, cluster: A
     assert output_of(ended) == [{"tool": "add", "result": 5}]
 
 
-async def test_a_run_is_rebuilt_from_its_records_without_repeating_what_is_done(
+async def test_a_run_is_rebuilt_from_records_without_repeating_work(
     site: Any, cluster: Any, idle: World, owner: Any
 ) -> None:
     """A worker that vanished: nothing was released, its lease ran out."""
@@ -163,18 +177,18 @@ async def test_a_wake_up_in_the_moment_of_parking_refuses_the_parking(idle: Worl
     (taken,) = await claim(idle)
     lease = Lease("acme", query, taken.epoch, 1e12)
     async with idle.services.db.transaction("acme") as tx:
-        assert await lease_store.wake(tx, query)
+        assert await wake_query(tx, query_id=query)
     with pytest.raises(ParkRejected):
         await idle.services.journal.commit(lease, Entry(change=QueryChange("waiting", "approval", 0)))
     assert await idle.value("SELECT status FROM queries") == "running"
     await idle.services.journal.commit(lease, Entry(change=QueryChange("waiting", "approval", 1)))
     assert await idle.value("SELECT status FROM queries") == "waiting"
     async with idle.services.db.transaction("acme") as tx:
-        assert await lease_store.wake(tx, query)
+        assert await wake_query(tx, query_id=query)
     assert [c.query_id for c in await claim(idle)] == [query]
 
 
-async def test_many_in_one_thread_run_in_order_across_processes(plangate: World, second: World) -> None:
+async def test_queries_of_one_thread_run_in_order_across_processes(plangate: World, second: World) -> None:
     await plangate.api.register(specs.mock())
     sent = []
     for n in range(8):
@@ -185,7 +199,7 @@ async def test_many_in_one_thread_run_in_order_across_processes(plangate: World,
     assert [r["id"] for r in rows] == sent
 
 
-async def test_the_claim_loop_outlives_an_error(plangate: World, owner: Any) -> None:
+async def test_the_claim_loop_survives_an_error(plangate: World, owner: Any) -> None:
     await plangate.api.register(specs.mock())
     signature = "(text, int, float8, boolean, int)"
     await owner.execute(f"ALTER FUNCTION claim_queries{signature} RENAME TO claim_queries_")
@@ -198,7 +212,7 @@ async def test_the_claim_loop_outlives_an_error(plangate: World, owner: Any) -> 
     assert (await plangate.api.ended(second["id"]))["status"] == "succeeded"
 
 
-async def test_a_cancelled_query_is_dropped_by_whoever_runs_it(
+async def test_the_running_process_drops_a_canceled_query(
     plangate: World, second: World, api: Caller
 ) -> None:
     await api.register(specs.scripted(specs.tool("add")))

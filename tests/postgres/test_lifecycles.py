@@ -1,4 +1,4 @@
-"""The database rejects every transition that a lifecycle does not allow, whichever statement tries it."""
+"""The database rejects every transition that a lifecycle does not allow, in every statement."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The limits of a query: each stops what it is for, and what it stopped goes on when somebody raises it."""
+"""Limits of a query: each parks the query, which continues when the limit is raised."""
 
 from __future__ import annotations
 
@@ -9,9 +9,10 @@ from typing import Any
 
 import pytest
 
-from app.assembly import Site
+from app.deployment import Deployment
 from app.llm.messages import ModelRequest, TurnDone, Usage
-from app.tools.models import Attempt, CallOutcome
+from app.tools.models import Attempt
+from app.tools.results import ToolResult
 from app.tools.transports.http import HttpSender
 from tests.support import specs
 from tests.support.client import Caller, eventually, good, output_of, refused
@@ -54,7 +55,7 @@ async def test_turns_are_summed_over_the_agents(plangate: World, api: Caller) ->
     assert [who(r) for r in model.heard[3:]] == ["helper", "chief"]
 
 
-async def test_turns_that_are_asked_for_at_the_same_time_count(plangate: World, api: Caller) -> None:
+async def test_turns_requested_in_parallel_count(plangate: World, api: Caller) -> None:
     await api.register(team(limits={"maxTurns": 3}))
     ask = ("call_agent", {"agent": "helper", "prompt": "go"})
     model = thinks(
@@ -71,7 +72,7 @@ async def test_turns_that_are_asked_for_at_the_same_time_count(plangate: World, 
     ("runtime", "asked", "most"),
     [({}, {}, 100), ({"maxTurns": 7}, {}, 7), ({"maxTurns": 7}, {"maxTurns": 9}, 9)],
 )
-async def test_a_query_has_a_hundred_turns_unless_the_runtime_or_it_says_otherwise(
+async def test_a_query_has_a_hundred_turns_by_default(
     plangate: World, api: Caller, runtime: dict[str, int], asked: Any, most: int
 ) -> None:
     await api.register(specs.mock() | {"agents": [specs.agent(maxTurns=1000)], "limits": runtime})
@@ -81,7 +82,9 @@ async def test_a_query_has_a_hundred_turns_unless_the_runtime_or_it_says_otherwi
 
 
 @pytest.mark.parametrize(("parts", "most"), [({}, 50), ({"maxTurns": 2}, 2)])
-async def test_an_agents_own_turns_end_its_run(plangate: World, api: Caller, parts: Any, most: int) -> None:
+async def test_the_turn_limit_of_an_agent_ends_its_run(
+    plangate: World, api: Caller, parts: Any, most: int
+) -> None:
     await api.register(specs.mock() | {"agents": [specs.agent(**parts)]})
     model = thinks(plangate, again)
     query = await api.run()
@@ -90,7 +93,7 @@ async def test_an_agents_own_turns_end_its_run(plangate: World, api: Caller, par
     assert len(model.heard) == most
 
 
-async def test_the_turns_of_an_agent_that_was_called_end_its_run_alone(plangate: World, api: Caller) -> None:
+async def test_the_turn_limit_of_a_called_agent_ends_only_its_run(plangate: World, api: Caller) -> None:
     await api.register(team(helper={"maxTurns": 2}))
 
     def answer(request: ModelRequest) -> TurnDone:
@@ -105,7 +108,9 @@ async def test_the_turns_of_an_agent_that_was_called_end_its_run_alone(plangate:
     assert (await api.run())["output"] == told
 
 
-async def test_a_bad_answer_is_given_back_until_the_turns_are_used_up(plangate: World, api: Caller) -> None:
+async def test_an_invalid_answer_is_returned_until_the_turns_are_used_up(
+    plangate: World, api: Caller
+) -> None:
     agent = specs.agent(outputSchema={"type": "integer"}, maxTurns=3)
     await api.register(specs.mock() | {"agents": [agent]})
     model = thinks(plangate, lambda _: says('"one"'))
@@ -172,7 +177,7 @@ async def test_a_limit_on_cost_needs_prices(api: Caller, parts: dict[str, Any], 
     assert errors[0]["message"] == NO_PRICE
 
 
-async def test_so_does_that_of_a_query(plangate: World, api: Caller) -> None:
+async def test_the_turn_limit_of_a_query_parks_it(plangate: World, api: Caller) -> None:
     await api.register(specs.mock(limits={"maxTurns": 1}))
     told = [
         {
@@ -190,7 +195,7 @@ async def test_so_does_that_of_a_query(plangate: World, api: Caller) -> None:
     await raised(api, query, maxTurns=2)
 
 
-async def test_time_at_work_counts_and_waiting_does_not(api: Caller, owner: Any) -> None:
+async def test_working_time_counts_and_waiting_does_not(api: Caller, owner: Any) -> None:
     await api.register(specs.scripted(specs.tool("add"), limits={"maxDurationMs": 60_000}))
     query = (await api.submit(specs.script(("add", {"n": 1}), ("add", {"n": 2}))))["id"]
     (call,) = await api.claim("add")
@@ -210,9 +215,7 @@ async def test_time_at_work_counts_and_waiting_does_not(api: Caller, owner: Any)
     assert [r["result"] for r in output_of(await api.ended(query))] == [1, 2]
 
 
-async def test_at_a_limit_that_nobody_raises_a_query_fails_after_seven_days(
-    plangate: World, api: Caller, owner: Any
-) -> None:
+async def test_a_query_at_a_limit_fails_after_seven_days(plangate: World, api: Caller, owner: Any) -> None:
     await api.register(specs.mock(limits={"maxTurns": 1}))
     thinks(plangate, again)
     query = (await api.submit())["id"]
@@ -231,7 +234,7 @@ async def test_at_a_limit_that_nobody_raises_a_query_fails_after_seven_days(
     assert body["detail"] == "The query is failed; only one that waits at a limit can be resumed."
 
 
-async def test_only_what_stands_at_a_limit_is_resumed(api: Caller) -> None:
+async def test_only_a_query_at_a_limit_can_be_resumed(api: Caller) -> None:
     await api.register(specs.scripted(specs.tool("pay", approval="always")))
     query = (await api.submit(specs.script(("pay", {"n": 1})), limits={"maxTurns": 5}))["id"]
     await api.until(query, "waiting", "approval")
@@ -245,13 +248,13 @@ async def test_only_what_stands_at_a_limit_is_resumed(api: Caller) -> None:
 # -- depth
 
 
-@pytest.mark.parametrize(("limits", "deepest"), [({}, 8), ({"maxDepth": 2}, 2)])
-async def test_agents_call_each_other_so_deep_and_no_deeper(
-    api: Caller, limits: dict[str, int], deepest: int
+@pytest.mark.parametrize(("query_limits", "deepest"), [({}, 8), ({"maxDepth": 2}, 2)])
+async def test_the_depth_of_agent_calls_is_limited(
+    api: Caller, query_limits: dict[str, int], deepest: int
 ) -> None:
     names = ("ping", "pong")
     agents = [specs.agent(name, routes=[names[1 - n]], toolkits=["agents"]) for n, name in enumerate(names)]
-    await api.register(specs.spec(*agents, interpreter="scripted", limits=limits))
+    await api.register(specs.spec(*agents, interpreter="scripted", limits=query_limits))
     prompt: Any = {"script": []}
     for depth in range(deepest + 1, 0, -1):
         prompt = {"tool": "call_agent", "args": {"agent": names[depth % 2], "prompt": prompt}}
@@ -285,11 +288,11 @@ def sums(plangate: World, count: int) -> Model:
     return thinks(plangate, lambda r: made if turn_of(r) == 1 else says(json.dumps(results(r))))
 
 
-@pytest.mark.parametrize(("limits", "most"), [({"maxParallelTools": 2}, 2), ({}, 8)])
-async def test_calls_that_processes_of_the_user_take_are_offered_so_many_at_a_time(
-    plangate: World, api: Caller, limits: dict[str, int], most: int
+@pytest.mark.parametrize(("query_limits", "most"), [({"maxParallelTools": 2}, 2), ({}, 8)])
+async def test_offered_client_calls_are_limited(
+    plangate: World, api: Caller, query_limits: dict[str, int], most: int
 ) -> None:
-    query = await started(plangate, specs.scripted(specs.tool("add"), limits=limits), 2 * most + 1)
+    query = await started(plangate, specs.scripted(specs.tool("add"), limits=query_limits), 2 * most + 1)
     await api.until(query, "waiting", "client_call")
     assert await outside(api, query) == ["open"] * most
     assert plangate.services.worker.busy == 0
@@ -309,8 +312,8 @@ async def these_are(api: Caller, query: str, *statuses: str) -> None:
     await eventually(there, f"calls that are {statuses}")
 
 
-async def test_what_was_offered_has_its_place_when_another_process_goes_on(
-    plangate: World, api: Caller, site: Site, cluster: Cluster
+async def test_offered_calls_keep_their_slots_after_a_takeover(
+    plangate: World, api: Caller, site: Deployment, cluster: Cluster
 ) -> None:
     """And what came in meanwhile is taken in, although every place is taken."""
     spec = specs.scripted(specs.tool("add"), limits={"maxParallelTools": 2})
@@ -357,9 +360,7 @@ async def has_open_gates(api: Caller, query: str, count: int) -> bool:
     return len((await api.read(f"/queries/{query}"))["openApprovals"]) == count
 
 
-async def test_an_agent_that_is_called_takes_no_place_from_its_own_tools(
-    plangate: World, api: Caller
-) -> None:
+async def test_a_called_agent_takes_no_slot_from_its_tools(plangate: World, api: Caller) -> None:
     agents = [
         specs.agent("chief", "coordinator", routes=["helper"]),
         specs.agent("helper", tools=["add"]),
@@ -381,7 +382,7 @@ async def test_an_agent_that_is_called_takes_no_place_from_its_own_tools(
     assert (await api.ended(query))["output"] == "done"
 
 
-async def test_cancelling_leaves_nobody_waiting_for_a_place(plangate: World, api: Caller) -> None:
+async def test_canceling_releases_calls_that_wait_for_a_slot(plangate: World, api: Caller) -> None:
     spec = specs.scripted(specs.tool("add"), limits={"maxParallelTools": 1})
     query = await started(plangate, spec, 5)
     await these_are(api, query, "open")
@@ -394,14 +395,14 @@ async def idle(plangate: World) -> bool:
     return plangate.services.worker.busy == 0
 
 
-async def test_calls_that_the_service_sends_leave_so_many_at_a_time(
-    site: Site, cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+async def test_calls_that_the_service_sends_are_limited(
+    site: Deployment, cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     under_way = 0
     full, go_on = asyncio.Event(), asyncio.Event()
     send = HttpSender.send
 
-    async def held(sender: HttpSender, attempt: Attempt) -> CallOutcome:
+    async def held(sender: HttpSender, attempt: Attempt) -> ToolResult:
         nonlocal under_way
         under_way += 1
         if under_way == 3:
@@ -426,7 +427,7 @@ async def test_calls_that_the_service_sends_leave_so_many_at_a_time(
     assert len(at.received) == 10
 
 
-async def test_so_many_models_are_asked_at_a_time(plangate: World, api: Caller) -> None:
+async def test_concurrent_model_calls_are_limited(plangate: World, api: Caller) -> None:
     await api.register(team(limits={"maxParallelTools": 2}))
     under_way, most = 0, 0
     both = asyncio.Event()

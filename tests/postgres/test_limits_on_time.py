@@ -1,4 +1,4 @@
-"""Before each call: a query whose time is used up makes no further one of any kind, and says at which limit it stands."""
+"""A query whose time is used up makes no further call and names the limit."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ async def test_an_approved_call_is_not_made_when_the_time_is_used_up(api: Caller
     assert [r["result"] for r in output_of(await api.ended(query))] == ["paid"]
 
 
-async def test_neither_is_one_of_a_builtin_tool(api: Caller, owner: Any) -> None:
+async def test_a_builtin_tool_is_not_called_when_the_time_is_used_up(api: Caller, owner: Any) -> None:
     agent = specs.agent(toolkits=["references"])
     kinds = [{"name": "Seats", "schema": {"type": "array"}}]
     asked = {"tools": {"solo": {"resolveRef": "always"}}}
@@ -94,7 +94,7 @@ async def test_neither_is_one_of_a_builtin_tool(api: Caller, owner: Any) -> None
     assert [r["result"]["shownBytes"] for r in output_of(await api.ended(query))] == [6]
 
 
-async def test_a_provider_that_asks_for_a_longer_wait_than_is_left_stops_it(
+async def test_a_retry_after_beyond_the_remaining_time_reaches_the_limit(
     plangate: World, api: Caller
 ) -> None:
     """It would wait with its slot until its time is over, and only then stop at the limit."""
@@ -114,7 +114,7 @@ async def test_a_provider_that_asks_for_a_longer_wait_than_is_left_stops_it(
     assert (await api.ended(query))["output"] == "done"
 
 
-async def test_a_wait_that_fits_into_the_time_is_waited_for(plangate: World, api: Caller) -> None:
+async def test_a_retry_after_within_the_remaining_time_is_honored(plangate: World, api: Caller) -> None:
     await api.register(specs.mock(limits=MINUTE))
 
     def overloaded(_: ModelRequest) -> TurnDone:
@@ -127,17 +127,17 @@ async def test_a_wait_that_fits_into_the_time_is_waited_for(plangate: World, api
 
 
 @pytest.mark.parametrize(
-    ("limits", "name", "higher"),
+    ("runtime_limits", "name", "higher"),
     [
         ({"maxTurns": 2}, "maxTurns", {"maxTurns": 3}),
         ({"maxTokens": 20}, "maxTokens", {"maxTokens": 30}),
         ({"maxTurns": 2, "maxTokens": 20}, "maxTurns", {"maxTurns": 3, "maxTokens": 30}),
     ],
 )
-async def test_the_journal_says_which_limit_it_was(
-    plangate: World, api: Caller, limits: dict[str, int], name: str, higher: dict[str, int]
+async def test_the_journal_names_the_limit(
+    plangate: World, api: Caller, runtime_limits: dict[str, int], name: str, higher: dict[str, int]
 ) -> None:
-    await api.register(specs.mock(limits=limits))
+    await api.register(specs.mock(limits=runtime_limits))
     used = Usage(10)
     thinks(plangate, lambda r: calls(("nothing", {}), usage=used) if turn_of(r) < 3 else says("done", used))
     query = (await api.submit())["id"]
@@ -147,7 +147,7 @@ async def test_the_journal_says_which_limit_it_was(
     assert not any("limit" in e for e in (await api.events(query, "query-status"))[-1:])
 
 
-async def test_a_limit_that_is_raised_too_little_stops_it_again(plangate: World, api: Caller) -> None:
+async def test_a_limit_raised_too_little_is_reached_again(plangate: World, api: Caller) -> None:
     await api.register(specs.mock(limits={"maxTokens": 20, "maxTurns": 2}))
     thinks(plangate, lambda r: calls(("nothing", {}), usage=Usage(10)) if turn_of(r) < 3 else says("done"))
     query = (await api.submit())["id"]
@@ -161,9 +161,7 @@ async def test_a_limit_that_is_raised_too_little_stops_it_again(plangate: World,
     await eventually(said_again, "it stops at the other limit")
 
 
-async def test_what_the_query_itself_asked_for_holds_when_another_limit_is_raised(
-    plangate: World, api: Caller
-) -> None:
+async def test_raising_one_limit_keeps_the_others(plangate: World, api: Caller) -> None:
     await api.register(specs.mock())
     thinks(plangate, lambda r: calls(("nothing", {}), usage=Usage(10)) if turn_of(r) < 3 else says("done"))
     query = (await api.submit(limits={"maxTokens": 20, "maxTurns": 1}))["id"]

@@ -1,4 +1,4 @@
-"""Who writes to a thread and who deletes it, beside each other: the one waits for the other, and nobody for both."""
+"""Writes to a thread and its deletion do not deadlock."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import httpx
 import pytest
 
 from tests.support import specs
-from tests.support.client import Caller, eventually, good, refused
+from tests.support.client import Caller, eventually, good, inner, output_of, refused
 
 
 @asynccontextmanager
@@ -39,8 +39,33 @@ async def waiting(
     return made
 
 
+async def test_a_claim_of_a_call_that_fails_does_not_deadlock_with_the_end_of_its_query(
+    api: Caller, owner: asyncpg.Connection
+) -> None:
+    """The other transaction locks the query and then its calls, as a cancellation does. The call fails in the next
+    claim."""
+    seats = {"name": "Seats", "schema": {}}
+    await api.register(specs.planning(references=[seats]))
+    seat = await api.do("/references", {"kind": "Seats", "value": "1A"})
+    named = {**specs.BOOK, "references": [{"kind": "Seats", "id": seat["id"]}]}
+    query = (await api.submit(specs.store_and_execute({"actions": [named]})))["id"]
+    await api.approve(query)
+    await api.until(query, "waiting", "client_call")
+    good(await api.delete(f"/references/Seats/{seat['id']}"))
+    claim = {"tools": [{"name": "actions"}]}
+    async with held(owner, "SELECT FROM queries WHERE id = $1 FOR NO KEY UPDATE", query):
+        async with asyncio.timeout(3):
+            assert await api.do("/tool-calls/claim", claim) == {"calls": []}
+        await owner.execute("UPDATE outgoing_calls SET result = result WHERE query_id = $1", query)
+    assert await api.do("/tool-calls/claim", claim) == {"calls": []}
+    summary = inner(output_of(await api.ended(query))[1])
+    assert summary["actions"][0]["error"]["message"].startswith(
+        "Nothing was sent: There is no reference Seats/"
+    )
+
+
 @pytest.mark.parametrize("way", ["POST", "PUT"])
-async def test_work_of_a_query_that_is_over_publishes_while_its_thread_is_deleted(
+async def test_publishing_for_ended_work_during_deletion_does_not_deadlock(
     api: Caller, owner: asyncpg.Connection, way: str
 ) -> None:
     await api.register(specs.mock())
@@ -60,7 +85,7 @@ async def test_work_of_a_query_that_is_over_publishes_while_its_thread_is_delete
     refused(await api.get(f"/threads/{thread}"), 404)
 
 
-async def test_an_upload_of_the_very_list_of_a_directory_that_is_published(
+async def test_uploading_the_list_of_a_directory_does_not_deadlock(
     api: Caller, owner: asyncpg.Connection
 ) -> None:
     """Both name one body that is new, and both add to one chain."""
@@ -84,7 +109,7 @@ async def test_an_upload_of_the_very_list_of_a_directory_that_is_published(
     good(await uploaded)
 
 
-async def test_threads_of_which_each_has_as_a_file_what_the_other_published_are_deleted(
+async def test_threads_that_share_bodies_crosswise_are_deleted(
     api: Caller, owner: asyncpg.Connection
 ) -> None:
     """Each holds a body that the other wants too: one is told nothing of it, and goes again."""

@@ -1,4 +1,4 @@
-"""What a process logs when things go wrong that should not, with hostile values in every place a caller can reach."""
+"""Log lines of defects and outages, with hostile values in every field."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ import asyncpg
 import pytest
 import structlog
 
-from app.assembly import Site
 from app.base.ids import new_id
 from app.base.logs import processors
 from app.base.postgres.listener import Listener
+from app.deployment import Deployment
 from app.engine import lease_store as queue_store
 from app.journal.models import Entry, Lease, Work
 from app.references.service import ReferenceService
@@ -84,24 +84,22 @@ async def test_a_defect_in_a_request_names_the_route_and_no_value(
     assert SECRET not in json.dumps(lines)
 
 
-async def test_what_cannot_be_recorded_is_named_by_its_kind(idle: World, lines: list[dict[str, Any]]) -> None:
+async def test_an_unrecordable_entry_is_logged_by_its_kind(idle: World, lines: list[dict[str, Any]]) -> None:
     """The error of the driver quotes what it was given, in part."""
     await idle.api.register(specs.mock())
     await idle.api.submit()
-    (claim,) = await queue_store.claim(idle.services.db, "me", 1, 100.0)
+    (claim,) = await queue_store.claim(idle.services.db, owner="me", limit=1, lease_s=100.0)
     lease = Lease(claim.tenant, claim.query_id, claim.epoch)
     work = Work(new_id("wrk_"), None, "agent", "solo", "solo", "running", input=SECRET)  # type: ignore[arg-type]
     with pytest.raises(Exception, match="a bytes-like object is required"):
         await idle.services.journal.commit(lease, Entry(work=[work]))
     (line,) = lines
-    assert (line["event"], line["error"]) == ("journal.entry_refused", "DataError(22000) <- ValueError")
+    assert (line["event"], line["error"]) == ("journal.entry_rejected", "DataError(22000) <- ValueError")
     assert (line["query_id"], line["work_id"]) == (claim.query_id, work.id)
     assert SECRET not in json.dumps(lines)
 
 
-async def test_the_operator_hears_of_bodies_that_are_lost_or_cannot_be_kept(
-    plangate: World, lines: list[dict[str, Any]]
-) -> None:
+async def test_lost_and_unstorable_bodies_are_logged(plangate: World, lines: list[dict[str, Any]]) -> None:
     api, root = plangate.api, Path(plangate.site.blobs)
     thread = (await api.do("/threads", {}))["id"]
     at = f"/threads/{thread}/files/{SECRET}"
@@ -127,8 +125,8 @@ async def test_the_operator_hears_of_bodies_that_are_lost_or_cannot_be_kept(
     assert SECRET not in json.dumps(lines)
 
 
-async def test_an_outage_is_a_line_and_so_is_its_end(
-    site: Site, lines: list[dict[str, Any]], monkeypatch: pytest.MonkeyPatch
+async def test_an_outage_and_its_end_are_one_log_line_each(
+    site: Deployment, lines: list[dict[str, Any]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """However often a process tries meanwhile."""
     connect, back, tries = asyncpg.connect, asyncio.Event(), 0

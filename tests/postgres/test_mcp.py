@@ -1,4 +1,4 @@
-"""Tools and dispatchers behind an MCP server: pinned when a runtime is registered, compared before every call."""
+"""Tools and dispatchers of an MCP server: pinned at registration, compared before every call."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest_asyncio
 
-from app.assembly import Site
+from app.deployment import Deployment
 from tests.support.client import output_of, refused
 from tests.support.cluster import Cluster
 from tests.support.mcp import ADD, FakeMcp, Reply, error, event, fake_mcp, text
@@ -23,7 +23,7 @@ async def server() -> AsyncIterator[FakeMcp]:
 
 
 @pytest_asyncio.fixture
-async def plangate(cluster: Cluster, site: Site) -> AsyncIterator[World]:
+async def plangate(cluster: Cluster, site: Deployment) -> AsyncIterator[World]:
     """A process whose operator allows loopback."""
     async with world(site, cluster.operator_key, allow_hosts=["127.0.0.1"]) as running:
         yield running
@@ -65,7 +65,7 @@ async def test_registration_pins_the_definition(plangate: World, server: FakeMcp
     assert other["spec"]["tools"][0]["transport"]["definitionDigest"] != pinned
 
 
-async def test_every_problem_is_told_at_once(plangate: World, server: FakeMcp) -> None:
+async def test_all_problems_are_listed_at_once(plangate: World, server: FakeMcp) -> None:
     server.tools = [ADD, {**ADD, "name": "sub"}]
     async with fake_mcp() as refusing:
         refusing.on["initialize"] = lambda asked: Reply(401, body=b"no key")
@@ -109,9 +109,7 @@ async def test_every_problem_is_told_at_once(plangate: World, server: FakeMcp) -
     assert (await plangate.api.read("/runtimes"))["items"] == []
 
 
-async def test_a_server_that_is_gone_or_forbidden_is_a_problem_of_the_spec(
-    plangate: World, server: FakeMcp
-) -> None:
+async def test_an_unusable_server_is_a_problem_of_the_spec(plangate: World, server: FakeMcp) -> None:
     await server.stop()
     inside = {"kind": "mcp", "url": "http://10.0.0.1/mcp"}
     gone = refused(await plangate.api.post("/runtimes", scripted(add(server))), 422)
@@ -128,7 +126,7 @@ async def test_a_server_that_is_gone_or_forbidden_is_a_problem_of_the_spec(
     assert "is a private network" in forbidden["errors"][0]["message"]
 
 
-async def test_a_repeated_registration_asks_nobody_again(plangate: World, server: FakeMcp) -> None:
+async def test_a_repeated_registration_contacts_no_server(plangate: World, server: FakeMcp) -> None:
     key = {"idempotency-key": "once"}
     first = await plangate.api.post("/runtimes", scripted(add(server)), headers=key)
     assert first.status_code == 201
@@ -137,7 +135,7 @@ async def test_a_repeated_registration_asks_nobody_again(plangate: World, server
     assert (again.status_code, again.content) == (201, first.content)
 
 
-async def test_listing_gives_specs_that_register_as_they_are(plangate: World, server: FakeMcp) -> None:
+async def test_listing_returns_registrable_specs(plangate: World, server: FakeMcp) -> None:
     await plangate.api.put("/secrets/mcp-key", {"value": "sesame"})
     server.tools = [
         changed(annotations={"readOnlyHint": True, "destructiveHint": False}),
@@ -183,7 +181,7 @@ async def test_listing_gives_specs_that_register_as_they_are(plangate: World, se
     assert [tool["transport"] for tool in made["spec"]["tools"]] == [tool["transport"] for tool in found]
 
 
-async def test_listing_says_what_is_wrong(plangate: World, server: FakeMcp) -> None:
+async def test_errors_of_a_listing_name_the_cause(plangate: World, server: FakeMcp) -> None:
     bad = {"url": "ftp://x", "headers": {"Mcp-Session-Id": "1"}}
     problem = refused(await plangate.api.post("/tools/mcp/list", bad), 422, "invalid")
     assert [flaw["pointer"] for flaw in problem["errors"]] == ["/url", "/headers/Mcp-Session-Id"]
@@ -202,7 +200,7 @@ async def test_listing_says_what_is_wrong(plangate: World, server: FakeMcp) -> N
 # -- calls -----------------------------------------------------------------------------------------------------
 
 
-async def test_a_call_goes_through_a_session_of_its_own(plangate: World, server: FakeMcp) -> None:
+async def test_each_call_uses_its_own_session(plangate: World, server: FakeMcp) -> None:
     await plangate.api.put("/secrets/mcp-key", {"value": "Bearer first"})
     tool = add(server, headers={"authorization": {"secret": "mcp-key"}})
     runtime = await plangate.api.register(scripted(tool))
@@ -249,7 +247,7 @@ async def test_results_of_all_forms(plangate: World, server: FakeMcp) -> None:
         assert await only_result(plangate, server) == told
 
 
-async def test_an_answer_in_a_stream_after_messages_nobody_needs(plangate: World, server: FakeMcp) -> None:
+async def test_an_answer_in_a_stream_after_other_messages(plangate: World, server: FakeMcp) -> None:
     def stream(asked: Any) -> Reply:
         progress = {"progressToken": 1, "progress": 1}
         body = event({"jsonrpc": "2.0", "method": "notifications/progress", "params": progress})
@@ -265,7 +263,7 @@ async def test_an_answer_in_a_stream_after_messages_nobody_needs(plangate: World
 SAMPLE = {"messages": [{"role": "user", "content": {"type": "text", "text": "pay me"}}], "maxTokens": 5}
 
 
-async def test_an_error_of_the_protocol_is_told_to_the_model(plangate: World, server: FakeMcp) -> None:
+async def test_a_protocol_error_is_an_error_for_the_model(plangate: World, server: FakeMcp) -> None:
     server.on["tools/call"] = lambda asked: error(asked, -32602, "n is too small")
     assert await only_result(plangate, server) == "Its server refused the call of add: n is too small"
     server.on["tools/call"] = lambda asked: error(asked, -32000, "out of stock")
@@ -274,7 +272,7 @@ async def test_an_error_of_the_protocol_is_told_to_the_model(plangate: World, se
     )
 
 
-async def test_a_definition_that_changed_is_not_called(plangate: World, server: FakeMcp) -> None:
+async def test_a_tool_with_a_changed_definition_is_not_called(plangate: World, server: FakeMcp) -> None:
     runtime = await plangate.api.register(scripted(add(server)))
     call = script(("add", {"n": 1}))
     server.tools = [changed(annotations={"title": "Adds"})]
@@ -297,7 +295,7 @@ async def test_a_definition_that_changed_is_not_called(plangate: World, server: 
     assert output_of(query)[0]["result"] == "done"
 
 
-async def test_a_call_that_left_without_an_answer_is_unknown(plangate: World, server: FakeMcp) -> None:
+async def test_a_sent_call_without_a_response_is_unknown(plangate: World, server: FakeMcp) -> None:
     server.on["tools/call"] = lambda asked: Reply(end="cut")
     runtime = await plangate.api.register(scripted(add(server)))
     query = await plangate.api.run(script(("add", {"n": 1})), runtimeId=runtime["id"])
@@ -309,7 +307,7 @@ async def test_a_call_that_left_without_an_answer_is_unknown(plangate: World, se
     assert len(server.calls) == 1
 
 
-async def test_a_safe_call_is_made_again_with_the_same_key(plangate: World, server: FakeMcp) -> None:
+async def test_a_safe_call_is_repeated_with_the_same_key(plangate: World, server: FakeMcp) -> None:
     def once(asked: Any) -> Reply:
         del server.on["tools/call"]
         return Reply(end="cut")
@@ -333,7 +331,7 @@ async def test_before_the_call_a_failure_is_tried_again(plangate: World, server:
     assert len(server.calls) == 1
 
 
-async def test_a_secret_that_is_gone_is_named_and_nothing_is_sent(plangate: World, server: FakeMcp) -> None:
+async def test_a_missing_secret_is_named_and_nothing_is_sent(plangate: World, server: FakeMcp) -> None:
     await plangate.api.put("/secrets/mcp-key", {"value": "sesame"})
     tool = add(server, headers={"authorization": {"secret": "mcp-key"}})
     runtime = await plangate.api.register(scripted(tool))
@@ -347,7 +345,7 @@ async def test_a_secret_that_is_gone_is_named_and_nothing_is_sent(plangate: Worl
     assert server.seen == []
 
 
-async def test_gates_hold_for_mcp_tools(plangate: World, server: FakeMcp) -> None:
+async def test_gates_apply_to_mcp_tools(plangate: World, server: FakeMcp) -> None:
     runtime = await plangate.api.register(scripted({**add(server), "approval": "always"}))
     query = await plangate.api.submit(script(("add", {"n": 1})), runtimeId=runtime["id"])
     await plangate.api.gate(query["id"])
@@ -384,7 +382,7 @@ async def test_actions_are_carried_out_by_an_mcp_tool(plangate: World, server: F
     assert call["_meta"]["plangate/idempotencyKey"] not in [a["idempotencyKey"] for a in args["actions"]]
 
 
-async def test_one_tool_a_kind_and_a_declared_tool(plangate: World, server: FakeMcp) -> None:
+async def test_actions_reach_mcp_tools_by_kind_or_by_declared_tool(plangate: World, server: FakeMcp) -> None:
     seat = {"type": "object", "properties": {"seat": {"type": "string"}}, "required": ["seat"]}
     server.tools = [
         {"name": "book_seat", "inputSchema": seat},
@@ -406,7 +404,7 @@ async def test_one_tool_a_kind_and_a_declared_tool(plangate: World, server: Fake
     assert [a["payload"] for a in calls["refund"]["actions"]] == [{"cents": 500}]
 
 
-async def test_an_answer_that_no_dispatcher_may_give_fails_the_plan(plangate: World, server: FakeMcp) -> None:
+async def test_an_invalid_dispatch_result_fails_the_plan(plangate: World, server: FakeMcp) -> None:
     server.tools = [{"name": "carry_out", "inputSchema": {"type": "object"}}]
     server.answer = text("all good")
     mcp = {"kind": "mcp", "url": server.url, "tool": "carry_out"}
@@ -414,9 +412,7 @@ async def test_an_answer_that_no_dispatcher_may_give_fails_the_plan(plangate: Wo
     assert "the dispatcher must return None or an object" in json.dumps(done)
 
 
-async def test_an_action_that_left_without_an_answer_waits_for_a_person(
-    plangate: World, server: FakeMcp
-) -> None:
+async def test_a_sent_action_without_a_response_waits_for_a_person(plangate: World, server: FakeMcp) -> None:
     server.tools = [{"name": "carry_out", "inputSchema": {"type": "object"}}]
     server.on["tools/call"] = lambda asked: Reply(502, body=b"bad gateway")
     mcp = {"kind": "mcp", "url": server.url, "tool": "carry_out"}

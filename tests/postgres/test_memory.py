@@ -1,4 +1,4 @@
-"""What a stateful agent remembers: in the order of its thread, whole turns, as many as its model's window has room for."""
+"""The memory of a stateful agent: whole turns of its thread, in order, as many as fit the model's window."""
 
 from __future__ import annotations
 
@@ -110,7 +110,7 @@ async def test_whole_oldest_turns_leave_the_prompt_and_not_the_record(plangate: 
     assert [m["blocks"][0]["text"][:1] for m in messages if m["role"] == "user"] == [*"0123456"]
 
 
-async def test_the_event_stands_where_the_turn_begins(plangate: World, api: Caller) -> None:
+async def test_the_trim_event_comes_before_its_turn(plangate: World, api: Caller) -> None:
     await stateful(api)
     listens(plangate)
     for n in range(4):
@@ -122,7 +122,7 @@ async def test_the_event_stands_where_the_turn_begins(plangate: World, api: Call
     assert events[at]["workId"] == events[at - 1]["workId"]
 
 
-async def test_the_vendors_own_count_is_what_the_estimate_goes_by(plangate: World, api: Caller) -> None:
+async def test_the_estimate_follows_the_vendors_token_count(plangate: World, api: Caller) -> None:
     """At a token a byte, two prompts of 60,000 bytes are more than the window; by the usual estimate they are not."""
     await stateful(api, LARGE)
     model = listens(plangate, lambda _: done(tokens=60_000))
@@ -134,7 +134,7 @@ async def test_the_vendors_own_count_is_what_the_estimate_goes_by(plangate: Worl
     assert event["data"]["tokens"] == pytest.approx(60_000, rel=0.01)
 
 
-async def test_a_run_that_grows_pushes_older_turns_out_between_its_own(plangate: World, api: Caller) -> None:
+async def test_a_growing_run_drops_older_turns(plangate: World, api: Caller) -> None:
     await api.register(
         specs.mock()
         | {"agents": [specs.agent(stateful=True, model=SMALL, tools=["add"])], "tools": [specs.tool("add")]}
@@ -154,7 +154,7 @@ async def test_a_run_that_grows_pushes_older_turns_out_between_its_own(plangate:
     assert [e["data"]["turns"] for e in await api.events(query, "context-trimmed")] == [1]
 
 
-async def test_another_model_begins_with_everything(plangate: World, api: Caller) -> None:
+async def test_a_different_model_starts_with_the_whole_memory(plangate: World, api: Caller) -> None:
     await stateful(api)
     listens(plangate)
     for n in range(5):
@@ -169,9 +169,7 @@ async def test_another_model_begins_with_everything(plangate: World, api: Caller
 # -- what the vendor refuses
 
 
-async def test_a_prompt_that_the_vendor_finds_too_large_is_sent_again_with_less(
-    plangate: World, api: Caller
-) -> None:
+async def test_a_prompt_rejected_as_too_large_is_shortened_and_resent(plangate: World, api: Caller) -> None:
     """Nobody knows this model's window: it takes two texts of the user's."""
     await stateful(api, "a-model-of-ones-own")
 
@@ -197,9 +195,7 @@ async def test_a_prompt_that_the_vendor_finds_too_large_is_sent_again_with_less(
     assert model.heard[4:] == [said(1, 2, 3), said(2, 3)]
 
 
-async def test_what_does_not_fit_without_any_memory_fails_and_says_what_to_do(
-    plangate: World, api: Caller
-) -> None:
+async def test_a_query_too_long_without_memory_fails_with_advice(plangate: World, api: Caller) -> None:
     await stateful(api, "a-model-of-ones-own")
 
     def answer(request: Any) -> Any:
@@ -221,7 +217,7 @@ async def test_what_does_not_fit_without_any_memory_fails_and_says_what_to_do(
     assert model.heard[6:] == [said(0, 1, 2, 3)]
 
 
-async def test_a_stateless_agent_has_nothing_to_leave_out(plangate: World, api: Caller) -> None:
+async def test_a_stateless_agent_has_no_memory_to_trim(plangate: World, api: Caller) -> None:
     await api.register(specs.mock())
     model = listens(plangate, too_large)
     query = await api.run("hi", threadKey="t")
@@ -232,7 +228,7 @@ async def test_a_stateless_agent_has_nothing_to_leave_out(plangate: World, api: 
 
 
 @pytest.mark.parametrize("refused", [False, True])
-async def test_a_turn_that_a_crash_cut_is_asked_for_as_it_was(
+async def test_a_turn_cut_by_a_crash_is_requested_unchanged(
     plangate: World, api: Caller, owner: Any, site: Any, cluster: Any, refused: bool
 ) -> None:
     """Although the process that goes on knows no window: what was left out is on record before it is sent."""
@@ -281,7 +277,7 @@ async def test_a_turn_that_a_crash_cut_is_asked_for_as_it_was(
     assert kept["turns"] == turns[-1]
 
 
-async def test_a_later_turn_keeps_out_what_an_earlier_one_left_out(
+async def test_dropped_turns_stay_dropped(
     plangate: World, api: Caller, owner: Any, site: Any, cluster: Any
 ) -> None:
     await api.register(
@@ -312,7 +308,7 @@ async def test_a_later_turn_keeps_out_what_an_earlier_one_left_out(
 # -- order and record
 
 
-async def test_the_order_is_that_of_the_thread_whatever_the_clocks_of_processes_say(
+async def test_memory_order_does_not_depend_on_process_clocks(
     plangate: World, api: Caller, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The second query is accepted and run by a process whose clock is in the year 1970."""
@@ -331,7 +327,7 @@ async def test_the_order_is_that_of_the_thread_whatever_the_clocks_of_processes_
     assert [m["blocks"][0]["text"][:1] for m in messages if m["role"] == "user"] == [*"012"]
 
 
-async def test_people_read_what_the_model_was_told_of_its_answer(plangate: World, api: Caller) -> None:
+async def test_thread_messages_show_the_feedback_on_an_answer(plangate: World, api: Caller) -> None:
     await stateful(api, outputSchema={"type": "integer"})
     told: list[str] = []
 
@@ -356,7 +352,7 @@ async def test_people_read_what_the_model_was_told_of_its_answer(plangate: World
     assert [c["input"].get("objection") for c in calls] == [None, told[1]]
 
 
-async def test_looking_for_a_memory_reads_its_own_thread_only(owner: Any) -> None:
+async def test_loading_memory_reads_only_its_thread(owner: Any) -> None:
     await owner.execute(
         """
         INSERT INTO work_records (tenant_id, id, query_id, thread_id, parent_id, kind, name, agent, status, input, started_at)
@@ -367,23 +363,23 @@ async def test_looking_for_a_memory_reads_its_own_thread_only(owner: Any) -> Non
         """
     )
     for sql, args in (
-        (store.PAST_RUNS, ("acme", "thr_7", "a", "wrk_219", "wrk_213")),
+        (store.PAST_RUNS, ("acme", "thr_7", "a", "wrk_219", "wrk_213", None)),
         (store.LAST_CALL, ("acme", "thr_7", "a", "wrk_219")),
         (store.RECORDS_OF, ("acme", ["qry_71"], ["wrk_213"])),
     ):
         statement = await owner.prepare(f"EXPLAIN {sql}")
         text = "\n".join(r[0] for r in await statement.fetch(*args))
         assert "Seq Scan" not in text, text
-    runs = await owner.fetch(store.PAST_RUNS, "acme", "thr_7", "a", "wrk_219", "wrk_213")
-    assert [r["id"] for r in runs] == ["wrk_216"]
+    runs = await owner.fetch(store.PAST_RUNS, "acme", "thr_7", "a", "wrk_219", "wrk_213", None)
+    assert [r["work_id"] for r in runs] == ["wrk_216"]
     last = await owner.fetchrow(store.LAST_CALL, "acme", "thr_7", "a", "wrk_219")
     assert last["parent_id"] == "wrk_216"
 
 
-async def test_a_memory_that_no_process_should_hold_is_cut_too(
+async def test_a_memory_too_large_to_load_is_trimmed(
     plangate: World, api: Caller, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(memory_module, "MOST_BYTES", 7000)
+    monkeypatch.setattr(memory_module, "MAX_REMEMBERED_BYTES", 7000)
     await stateful(api, "a-model-of-ones-own")
     model = listens(plangate)
     for n in range(4):

@@ -1,4 +1,4 @@
-"""`GET /metrics`: who may read it, what it counts, and that no tenant can make it grow."""
+"""`GET /metrics`: access, counters, and bounded labels."""
 
 from __future__ import annotations
 
@@ -11,9 +11,8 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from app.api.metrics import COUNTED
-from app.assembly import Site
-from app.base.errors import Unavailable
 from app.base.metrics import ModelCallUsage
+from app.deployment import Deployment
 from app.llm.messages import ModelRequest, TurnDone, Usage
 from app.llm.provider import Overloaded
 from tests.support import specs
@@ -50,17 +49,17 @@ def of(samples: Samples, name: str, **labels: str) -> float:
 # -- who may read it
 
 
-async def test_the_operator_s_key_reads_it(plangate: World) -> None:
+async def test_the_operator_key_reads_metrics(plangate: World) -> None:
     response = await plangate.operator().get("/metrics")
     assert response.status_code == 200
     assert response.headers["content-type"] == "text/plain; version=0.0.4; charset=utf-8"
 
 
-async def test_no_key_of_a_tenant_reads_it(plangate: World) -> None:
+async def test_a_tenant_key_cannot_read_metrics(plangate: World) -> None:
     for key in (await plangate.key("admin"), await plangate.key("read")):
         problem = refused(await key.get("/metrics"), 403, "forbidden")
         assert problem["detail"] == (
-            "These metrics cover all tenants, so a tenant's key cannot read them: send the token of "
+            "These metrics cover all tenants: send the token of "
             "PLANGATE_METRICS_TOKEN, or the operator's key."
         )
 
@@ -68,8 +67,8 @@ async def test_no_key_of_a_tenant_reads_it(plangate: World) -> None:
 @pytest.mark.parametrize(
     "sent", [None, "Bearer", "Bearer ", f"Bearer {TOKEN}x", f"Basic {TOKEN}", TOKEN, "Bearer ÿ"]
 )
-async def test_without_the_token_or_the_key_nothing_is_told(
-    cluster: Cluster, site: Site, sent: str | None
+async def test_metrics_require_the_token_or_the_operator_key(
+    cluster: Cluster, site: Deployment, sent: str | None
 ) -> None:
     async with world(site, cluster.operator_key, started=False, metrics_token=TOKEN) as running:
         headers = {} if sent is None else {"authorization": sent.encode("latin-1")}
@@ -81,29 +80,24 @@ async def test_without_the_token_or_the_key_nothing_is_told(
         assert response.headers["www-authenticate"] == "Bearer"
 
 
-async def test_the_token_reads_the_numbers_and_nothing_else(cluster: Cluster, site: Site) -> None:
+async def test_the_metrics_token_reads_only_metrics(cluster: Cluster, site: Deployment) -> None:
     async with world(site, cluster.operator_key, metrics_token=TOKEN) as running:
         headers = {"authorization": f"Bearer {TOKEN}", "plangate-tenant": "acme"}
         assert (await running.http.get("/metrics", headers=headers)).status_code == 200
         refused(await running.http.get("/queries", headers=headers), 401, "unauthenticated")
 
 
-async def test_no_token_is_none_not_an_empty_one(plangate: World) -> None:
+async def test_an_empty_metrics_token_is_no_token(plangate: World) -> None:
     refused(await plangate.http.get("/metrics", headers={"authorization": "Bearer "}), 401, "unauthenticated")
 
 
-async def test_the_token_reads_them_while_the_database_is_away(
-    cluster: Cluster, site: Site, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_the_token_reads_metrics_during_a_database_outage(cluster: Cluster, site: Deployment) -> None:
     async with world(site, cluster.operator_key, metrics_token=TOKEN) as running:
         headers = {"authorization": f"Bearer {TOKEN}"}
         there = parsed((await running.http.get("/metrics", headers=headers)).text)
         assert of(there, "database_up") == 1
 
-        async def away(*_: Any) -> Any:
-            raise Unavailable("test")
-
-        monkeypatch.setattr(running.services.db, "call", away)
+        running.faults.fail("operator_counts")
         running.http._transport.app.state.metrics._counts = None  # type: ignore[attr-defined]
         gone = parsed((await running.http.get("/metrics", headers=headers)).text)
     assert of(gone, "database_up") == 0
@@ -114,7 +108,7 @@ async def test_the_token_reads_them_while_the_database_is_away(
 # -- what it counts
 
 
-async def test_a_blocked_event_loop_is_counted(cluster: Cluster, site: Site) -> None:
+async def test_a_blocked_event_loop_is_counted(cluster: Cluster, site: Deployment) -> None:
     """By every process that serves or works, from its start to its end."""
     async with world(site, cluster.operator_key, loop_blocked_ms=10) as running:
         time.sleep(0.1)  # noqa: ASYNC251 - the loop is to be blocked
@@ -128,7 +122,7 @@ async def test_a_blocked_event_loop_is_counted(cluster: Cluster, site: Site) -> 
     assert not any(thread.name == "loop-watchdog" for thread in threading.enumerate())
 
 
-async def test_what_waits_is_counted_for_all_tenants_together(idle: World) -> None:
+async def test_waiting_queries_are_counted_across_tenants(idle: World) -> None:
     for tenant in ("acme", "other"):
         caller = idle.operator(tenant)
         await caller.register(specs.mock(tenant=tenant))
@@ -142,7 +136,7 @@ async def test_what_waits_is_counted_for_all_tenants_together(idle: World) -> No
         assert of(found, name) == 0, name
 
 
-async def test_what_waits_for_people_and_their_processes_is_counted(plangate: World) -> None:
+async def test_pending_approvals_and_calls_are_counted(plangate: World) -> None:
     api = plangate.api
     await api.register(specs.scripted(specs.tool("pay", approval="always"), specs.tool("find")))
     gated = await api.submit(specs.script(("pay", {"n": 1})))
@@ -162,7 +156,7 @@ async def test_what_waits_for_people_and_their_processes_is_counted(plangate: Wo
     assert of(later, "client_calls", status="claimed") == 1
 
 
-async def test_what_a_process_did_is_counted(plangate: World) -> None:
+async def test_the_work_of_a_process_is_counted(plangate: World) -> None:
     api = plangate.api
     await api.register(specs.scripted(specs.tool("find")))
     done = await api.submit(specs.script(("find", {"n": 1})))
@@ -189,9 +183,7 @@ async def test_what_a_process_did_is_counted(plangate: World) -> None:
     assert of(found, "leases_lost_total") == 0
 
 
-async def test_a_lease_that_ran_out_is_counted_where_it_is_taken_over_and_where_it_was_lost(
-    plangate: World, second: World
-) -> None:
+async def test_an_expired_lease_is_counted_by_both_processes(plangate: World, second: World) -> None:
     api = plangate.api
     await api.register(specs.scripted(specs.tool("find")))
     await api.submit(specs.script(("find", {"n": 1})))
@@ -212,7 +204,7 @@ async def test_a_lease_that_ran_out_is_counted_where_it_is_taken_over_and_where_
     await eventually(taken, "taken over and noticed")
 
 
-async def test_what_models_used_is_counted_by_provider(plangate: World) -> None:
+async def test_model_usage_is_counted_by_provider(plangate: World) -> None:
     metrics = plangate.services.metrics
     metrics.count_model_call(
         ModelCallUsage("anthropic", "succeeded", 1.5, 2, {"input": 10, "cache_read": 0}, 0.5)
@@ -227,7 +219,7 @@ async def test_what_models_used_is_counted_by_provider(plangate: World) -> None:
     assert of(found, "model_call_seconds_bucket", provider="anthropic", le="2.5") == 2
 
 
-async def test_what_a_cancelled_call_used_is_counted(plangate: World) -> None:
+async def test_usage_of_a_canceled_call_is_counted(plangate: World) -> None:
     api = plangate.api
     await api.register(specs.spec(specs.agent(model={"id": "gpt-4o-mini", "provider": "openai"})))
 
@@ -250,7 +242,7 @@ async def test_what_a_cancelled_call_used_is_counted(plangate: World) -> None:
     assert round(of(found, "model_cost_usd_total", provider="openai"), 6) == 0.15
 
 
-async def test_nothing_that_a_tenant_chooses_is_a_label(plangate: World) -> None:
+async def test_no_label_has_a_value_chosen_by_a_tenant(plangate: World) -> None:
     words = ("zebra", "walrus", "otter")
     tenant, tool, agent = words
     await plangate.tenant(tenant)
@@ -264,23 +256,14 @@ async def test_nothing_that_a_tenant_chooses_is_a_label(plangate: World) -> None
     assert not re.findall("|".join(words), text)
 
 
-async def test_asking_often_costs_the_database_little(
-    plangate: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    asked: list[str] = []
-    call = plangate.services.db.call
-
-    async def counting(sql: str, *args: Any) -> Any:
-        asked.append(sql)
-        return await call(sql, *args)
-
-    monkeypatch.setattr(plangate.services.db, "call", counting)
+async def test_asking_often_costs_the_database_little(plangate: World) -> None:
+    counts = plangate.faults.probe("operator_counts")
     for _ in range(20):
         await plangate.operator().get("/metrics")
-    assert len([sql for sql in asked if "operator_counts" in sql]) == 1
+    assert counts.count == 1
 
 
-async def test_only_numbers_leave_the_function_that_spans_tenants(plangate: World) -> None:
+async def test_the_operator_counts_return_only_numbers(plangate: World) -> None:
     await plangate.api.register(specs.mock())
     query = await plangate.api.run()
     rows = await plangate.sql("SELECT * FROM operator_counts()", tenant="other")

@@ -1,19 +1,18 @@
-"""Open streams: how many a tenant and a key may have, and that many open at once."""
+"""Limits on open streams of a tenant and of a key."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator
-from typing import Any
 
 import httpx
 import pytest
-from plangate.events import CustomEvent
 
-from app.assembly import Site
-from app.journal import store
+from app.deployment import Deployment
+from app.events import CustomEvent
 from app.journal.models import Scope, event
+from app.journal.service import append_events
 from tests.support import specs
 from tests.support.client import Caller, eventually, refused
 from tests.support.cluster import Cluster
@@ -44,7 +43,7 @@ async def no_streams(running: World) -> None:
     )
 
 
-async def test_a_tenant_may_have_so_many_open_streams(plangate: World) -> None:
+async def test_open_streams_of_a_tenant_are_limited(plangate: World) -> None:
     await plangate.tenant("small", openStreams=2)
     small = plangate.operator("small")
     await small.register(specs.mock(tenant="small"))
@@ -70,7 +69,7 @@ async def test_a_tenant_may_have_so_many_open_streams(plangate: World) -> None:
     await no_streams(plangate)
 
 
-async def test_a_key_may_have_fewer_open_streams_than_its_tenant(plangate: World) -> None:
+async def test_open_streams_of_a_key_are_limited(plangate: World) -> None:
     await plangate.tenant("small", openStreams=3, openStreamsPerKey=1)
     one, two = [await plangate.key("read", tenant="small", principal=p) for p in ("one", "two")]
     async with served(plangate) as address, streaming(address, one, "/events/stream") as response:
@@ -81,7 +80,7 @@ async def test_a_key_may_have_fewer_open_streams_than_its_tenant(plangate: World
             assert response.status_code == 200
 
 
-async def test_a_stream_that_is_refused_counts_no_more(plangate: World) -> None:
+async def test_a_rejected_stream_does_not_count(plangate: World) -> None:
     missing = "/queries/qry_" + "0" * 26 + "/stream"
     refused(await plangate.api.get(missing), 404)
     refused(await plangate.api.request("GET", "/events/stream", headers={"last-event-id": "x"}), 400)
@@ -89,24 +88,10 @@ async def test_a_stream_that_is_refused_counts_no_more(plangate: World) -> None:
     assert plangate.services.streams.open_streams.count == 0
 
 
-async def test_a_hundred_streams_opened_at_once_are_all_answered(
-    cluster: Cluster, site: Site, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_hundred_streams_opened_at_once_are_all_answered(cluster: Cluster, site: Deployment) -> None:
     """They read their history two at a time, and leave the rest of the pool to other requests."""
-    reading, most = 0, 0
-    stream_page = store.stream_page
-
-    async def counted(*args: Any) -> Any:
-        nonlocal reading, most
-        reading += 1
-        most = max(most, reading)
-        try:
-            return await stream_page(*args)
-        finally:
-            reading -= 1
-
-    monkeypatch.setattr(store, "stream_page", counted)
     async with world(site, cluster.operator_key, pool_size=4, stream_reads=2) as running:
+        pages = running.faults.probe("count(*) OVER () AS count")
         api = running.api
         await api.register(specs.scripted(specs.tool("add")))
         query = (await api.submit(specs.script(("add", {"n": 1}))))["id"]
@@ -114,7 +99,7 @@ async def test_a_hundred_streams_opened_at_once_are_all_answered(
         scope = Scope(query, "thr", "wrk", None, "solo")
         async with running.services.db.transaction("acme") as tx:
             large = [event(scope, CustomEvent, event_type="big", data="x" * 10_000) for _ in range(12)]
-            await store.append(tx, query, large)
+            await append_events(tx, query_id=query, events=large)
         await api.do(f"/queries/{query}/cancel")
 
         async def read(client: httpx.AsyncClient) -> int:
@@ -126,5 +111,5 @@ async def test_a_hundred_streams_opened_at_once_are_all_answered(
             sizes = await asyncio.gather(*(read(client) for _ in range(100)))
         assert len(set(sizes)) == 1
         assert sizes[0] > 120_000
-        assert most == 2
+        assert pages.most_open == 2
         await no_streams(running)

@@ -1,4 +1,4 @@
-"""Action schemas that name references and output paths of their own."""
+"""Action schemas with their own references and output paths."""
 
 from __future__ import annotations
 
@@ -115,7 +115,7 @@ async def test_a_result_goes_to_the_path_that_the_tool_prescribes(api: Caller) -
         ("†state.made", "†state.other", "make both the same, or leave one out"),
     ],
 )
-async def test_a_prescribed_path_that_cannot_hold_is_refused(
+async def test_an_impossible_prescribed_path_is_rejected(
     api: Caller, path: str, of_tool: str | None, why: str
 ) -> None:
     fields = {"kind": {"const": "make"}, "value": {}, "_outputPath": {"const": path}}

@@ -1,4 +1,4 @@
-"""`GET /plans/{id}/graph` and `/graph.mmd`: a plan of any form and status, as JSON and as Mermaid."""
+"""`GET /plans/{id}/graph` and `/graph.mmd`: plans of any form and status as JSON and Mermaid."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ async def chart(api: Caller, plan: dict[str, Any]) -> str:
     return answer.text
 
 
-async def test_a_draft_and_how_it_ended(api: Caller) -> None:
+async def test_a_plan_is_drawn_as_a_draft_and_after_its_end(api: Caller) -> None:
     await api.register(flowing())
     plan = await stored(
         api,
@@ -79,7 +79,7 @@ async def test_a_draft_and_how_it_ended(api: Caller) -> None:
     ]
 
 
-async def test_while_it_waits_for_somebody(api: Caller) -> None:
+async def test_a_plan_is_drawn_while_it_waits(api: Caller) -> None:
     await api.register(flowing())
     plan = await stored(api, make(1, "†state.a"), count("†state.a"))
     query = await api.do(f"/plans/{plan['id']}/execute", {})
@@ -121,7 +121,7 @@ async def test_the_newest_revision_is_drawn(api: Caller) -> None:
     assert (found["revision"], [node["kind"] for node in found["nodes"]]) == (2, ["note"])
 
 
-async def test_texts_of_a_model_stay_texts(api: Caller) -> None:
+async def test_model_written_text_stays_text_in_the_drawing(api: Caller) -> None:
     hostile = '"]\nclick n0 href "javascript:alert(1)"\n%%{init: {}}%% <b>'
     flow = {
         **FLOW,
@@ -145,7 +145,7 @@ async def test_texts_of_a_model_stay_texts(api: Caller) -> None:
     )
 
 
-async def test_a_client_that_accepts_mermaid_gets_it_from_the_graph_too(api: Caller) -> None:
+async def test_the_graph_route_honors_accept_mermaid(api: Caller) -> None:
     await api.register(flowing())
     plan = await stored(api, note("x"))
     where = f"/plans/{plan['id']}/graph"
@@ -155,7 +155,7 @@ async def test_a_client_that_accepts_mermaid_gets_it_from_the_graph_too(api: Cal
         assert answer.headers["vary"] == "Accept"
 
 
-async def test_nobody_elses_plan_is_drawn(plangate: World, api: Caller) -> None:
+async def test_a_plan_of_another_tenant_is_not_drawn(plangate: World, api: Caller) -> None:
     await api.register(flowing())
     plan = await stored(api, note("x"))
     problem = refused(await api.get("/plans/pln_nothing/graph"), 404)

@@ -1,12 +1,19 @@
-"""A plan's gate and the revision it is about: what was said of one revision never lands on another."""
+"""The gate of a plan applies to one revision only."""
 
 from __future__ import annotations
 
 import copy
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from app.journal.models import Scope
+from app.plans.artifacts import ArtifactTexts
+from app.plans.gate import PlanGate
+from app.plans.models import Actor
+from app.plans.plan_reader import PlanReader
+from app.plans.service import PlanAlreadyApproved
 from tests.support import specs
 from tests.support.client import Caller, good, inner, output_of, refused
 from tests.support.world import World, world
@@ -28,10 +35,10 @@ async def gated(cluster: Any, site: Any, idle: World) -> dict[str, Any]:
 
 async def revisions(api: Caller, plan_id: str) -> list[tuple[Any, ...]]:
     rows = (await api.read(f"/plans/{plan_id}/revisions"))["items"]
-    return [(r["revision"], r["decision"], r["feedback"]) for r in rows]
+    return [(r["revision"], r["decision"], r["feedback"]) for r in reversed(rows)]
 
 
-async def test_a_rejection_is_about_the_revision_that_was_asked_about(
+async def test_a_rejection_is_about_the_revision_at_the_gate(
     cluster: Any, site: Any, idle: World, gated: dict[str, Any]
 ) -> None:
     api = idle.api
@@ -47,7 +54,7 @@ async def test_a_rejection_is_about_the_revision_that_was_asked_about(
 
 
 @pytest.mark.parametrize(("word", "partial"), [("reject", None), ("revise", {"keep": [0]})])
-async def test_a_decision_marks_its_revision_as_it_is_taken(
+async def test_a_decision_marks_its_revision_in_the_same_transaction(
     idle: World, gated: dict[str, Any], word: str, partial: Any
 ) -> None:
     """Before the query that asked hears of it: so nobody can present the revision again meanwhile."""
@@ -58,13 +65,11 @@ async def test_a_decision_marks_its_revision_as_it_is_taken(
     assert await revisions(api, gated["target"]) == [(1, word, "Cheaper.")]
     for where in ({}, {"threadKey": "another"}):  # nor in a copy of it
         body = refused(await api.post(f"/plans/{gated['target']}/execute", where), 409, "plan_rejected")
-        assert f"Revision 1 was answered with '{word}'" in body["detail"]
+        assert f"Revision 1 of the plan p1 was answered with '{word}'" in body["detail"]
     assert len((await api.read("/plans"))["items"]) == 1
 
 
-async def test_a_revision_that_nobody_decided_about_may_be_presented_again(
-    plangate: World, api: Caller, owner: Any
-) -> None:
+async def test_an_undecided_revision_may_be_presented_again(plangate: World, api: Caller, owner: Any) -> None:
     await api.register(specs.planning())
     plan = await api.do("/plans", {**STORE})
     first = await api.do(f"/plans/{plan['id']}/execute", {})
@@ -84,17 +89,15 @@ async def test_a_revision_that_nobody_decided_about_may_be_presented_again(
     assert await revisions(api, plan["id"]) == [(1, None, None)]
 
 
-async def test_what_was_approved_and_is_about_to_begin_is_not_stored_over(
+async def test_an_approved_plan_cannot_be_overwritten_before_it_begins(
     cluster: Any, site: Any, idle: World, gated: dict[str, Any]
 ) -> None:
     """The decision was taken while no process was there to begin the plan: it takes effect all the same."""
     api = idle.api
-    refused(await api.post("/plans", STORE), 409, "plan_gate_open")
+    refused(await api.post("/plans", STORE), 409, "plan_approval_pending")
     good(await api.decide(gated["id"]))
     problem = refused(await api.post("/plans", STORE), 409, "plan_already_approved")
-    assert problem["detail"] == (
-        "The plan p1 was approved and is about to be carried out: what was approved does not change. Store a new plan."
-    )
+    assert problem["detail"] == ("The plan p1 was approved and is about to be carried out. Store a new plan.")
     async with world(site, cluster.operator_key) as process:
         await process.api.serve("actions", None)
         _, executed = map(inner, output_of(await api.ended(gated["queryId"])))
@@ -102,7 +105,33 @@ async def test_what_was_approved_and_is_about_to_begin_is_not_stored_over(
     assert await revisions(api, gated["target"]) == [(1, None, None)]
 
 
-async def test_a_plan_that_was_approved_and_is_another_now_does_not_run(
+async def test_an_approved_plan_gets_no_second_approval_before_it_begins(
+    cluster: Any, site: Any, idle: World, gated: dict[str, Any]
+) -> None:
+    """A host requests one, and another call of the query does, while no process is there to begin the plan."""
+    api, services = idle.api, idle.services
+    good(await api.decide(gated["id"]))
+    problem = refused(await api.post(f"/plans/{gated['target']}/execute", {}), 409, "plan_already_approved")
+    detail = "The plan p1 was approved and is about to be carried out. Store a new plan."
+    assert problem["detail"] == detail
+    gate = PlanGate(services.plans, services.approvals, services.references)
+    thread_id = (await api.read(f"/queries/{gated['queryId']}"))["threadId"]
+    run: Any = SimpleNamespace(query=SimpleNamespace(kind="agent", thread_id=thread_id))
+    actor = Actor(Scope(gated["queryId"], thread_id, "wrk_other", None, "doer"), "doer")
+    with pytest.raises(PlanAlreadyApproved) as refusal:
+        async with services.db.transaction("acme") as tx:
+            await gate.request_approval(
+                tx, run, "p1", PlanReader(), None, actor, "doer", ArtifactTexts({}, {})
+            )
+    assert refusal.value.detail == detail
+    async with world(site, cluster.operator_key) as process:
+        await process.api.serve("actions", None)
+        _, executed = map(inner, output_of(await api.ended(gated["queryId"])))
+        assert executed["status"] == "executed"
+    assert len((await api.read("/approvals"))["items"]) == 1
+
+
+async def test_a_plan_changed_after_approval_does_not_run(
     cluster: Any, site: Any, idle: World, owner: Any, gated: dict[str, Any]
 ) -> None:
     """Somebody wrote to the database behind the service's back. After that, a draft may be stored over again."""
@@ -118,7 +147,7 @@ async def test_a_plan_that_was_approved_and_is_another_now_does_not_run(
     assert await revisions(api, gated["target"]) == [(1, None, None), (2, None, None)]
 
 
-async def test_in_the_query_whose_approved_plan_could_not_begin_the_next_revision_is_stored(
+async def test_after_a_failed_start_the_query_stores_the_next_revision(
     api: Caller, plangate: World, owner: Any
 ) -> None:
     await api.register(specs.planning())
@@ -137,7 +166,7 @@ async def test_in_the_query_whose_approved_plan_could_not_begin_the_next_revisio
     assert results[3]["status"] == "executed"
 
 
-async def test_an_executor_takes_no_plan_that_is_another_ones(api: Caller, plangate: World) -> None:
+async def test_an_executor_executes_only_the_plans_of_its_spec(api: Caller, plangate: World) -> None:
     """The rule is the executing agent's: whoever is sent to the more lenient one would pass by the other's."""
     spec = specs.planning(approvalOverrides={"agents": {"noter": {"plans": "never"}}})
     spec["agents"][0]["routes"].append("noter")
@@ -155,9 +184,7 @@ async def test_an_executor_takes_no_plan_that_is_another_ones(api: Caller, plang
     await api.gate((await api.submit(straight, threadKey="t"))["id"])
 
 
-async def test_a_draft_of_an_earlier_version_is_checked_against_the_one_that_executes_it(
-    api: Caller, plangate: World
-) -> None:
+async def test_a_draft_is_checked_against_the_executing_version(api: Caller, plangate: World) -> None:
     """A rule that asks nobody is for actions as that version declares them."""
     await api.register(specs.planning())
     plan = await api.do("/plans", {**STORE, "runtime": "default"})

@@ -1,4 +1,4 @@
-"""What of a plan with variables is approved, and that exactly this is sent, whatever moves meanwhile."""
+"""What is approved of a plan with variables is exactly what is sent."""
 
 from __future__ import annotations
 
@@ -38,9 +38,7 @@ def digest(value: Any) -> str:
 # -- the subject
 
 
-async def test_the_subject_has_every_variable_with_its_value_or_whose_result_it_is(
-    plangate: World, api: Caller
-) -> None:
+async def test_the_subject_has_the_value_or_source_of_every_variable(plangate: World, api: Caller) -> None:
     await api.register(flowing(references=[SEATS], data={"shop": {"name": "Ann's"}}))
     rows = [{"n": n, "text": "x" * 40} for n in range(40)]
     await Pen(plangate, await thread(api, "t")).write("†state.rows", rows)
@@ -94,7 +92,7 @@ async def test_the_subject_has_every_variable_with_its_value_or_whose_result_it_
     assert told["data"]["glimpses"]["variables"] == approval["glimpses"]["variables"] == shown["variables"]
 
 
-async def test_a_value_from_before_that_the_plan_will_write_is_shown_as_both(
+async def test_an_earlier_value_that_the_plan_writes_is_shown_with_its_source(
     plangate: World, api: Caller
 ) -> None:
     await api.register(flowing())
@@ -118,9 +116,7 @@ async def test_a_value_from_before_that_the_plan_will_write_is_shown_as_both(
     assert mine.payload(1) == {"value": {"old": 1, "new": 2}}
 
 
-async def test_a_value_from_before_that_the_plan_will_overwrite_is_not_shown(
-    plangate: World, api: Caller
-) -> None:
+async def test_an_earlier_value_that_the_plan_overwrites_is_not_shown(plangate: World, api: Caller) -> None:
     """Nobody will read it: not even where the plan is executed again, and finds what it wrote the first time."""
     await api.register(flowing())
     await Pen(plangate, await thread(api, "t")).write("†state.rows", [1])
@@ -161,7 +157,7 @@ async def test_the_event_of_a_gate_shows_fifty_variables_and_the_subject_all(api
     assert [v["glimpse"] for v in (await subject(api, approval))["variables"]] == list(range(60))
 
 
-async def test_other_inputs_or_another_state_are_another_digest(plangate: World, api: Caller) -> None:
+async def test_different_inputs_or_state_change_the_digest(plangate: World, api: Caller) -> None:
     await api.register(flowing())
     pen = Pen(plangate, await thread(api, "t"))
     await pen.write("†state.n", 1)
@@ -180,7 +176,7 @@ async def test_other_inputs_or_another_state_are_another_digest(plangate: World,
 
 
 @pytest.mark.parametrize("when", ["before the click", "after it"])
-async def test_state_that_moves_changes_nothing_that_was_approved(
+async def test_state_written_after_the_gate_does_not_affect_the_plan(
     plangate: World, api: Caller, when: str
 ) -> None:
     await api.register(flowing(limits={"maxParallelActions": 1}))
@@ -215,7 +211,7 @@ async def test_state_that_moves_changes_nothing_that_was_approved(
     assert await state(api, plan) == {"n": 99, "list": ["old", "new", 1], "all": ["old", 1]}
 
 
-async def test_a_write_that_does_not_fit_the_state_as_it_became_fails_its_action(
+async def test_a_write_that_does_not_fit_the_current_state_fails_its_action(
     plangate: World, api: Caller
 ) -> None:
     await api.register(flowing())
@@ -241,9 +237,7 @@ async def test_a_write_that_does_not_fit_the_state_as_it_became_fails_its_action
     assert await state(api, plan) == {"list": "a text now"}
 
 
-async def test_what_was_written_and_does_not_fit_what_was_approved_is_said(
-    plangate: World, api: Caller
-) -> None:
+async def test_a_write_that_does_not_fit_the_snapshot_is_reported(plangate: World, api: Caller) -> None:
     await api.register(flowing())
     pen = Pen(plangate, await thread(api, "t"))
     await pen.write("†state.list", "a text")
@@ -263,9 +257,7 @@ async def test_what_was_written_and_does_not_fit_what_was_approved_is_said(
     }
 
 
-async def test_what_was_kept_and_is_changed_behind_the_service_is_refused(
-    plangate: World, api: Caller, owner: Any
-) -> None:
+async def test_a_tampered_snapshot_is_rejected(plangate: World, api: Caller, owner: Any) -> None:
     await api.register(flowing())
     await Pen(plangate, await thread(api, "t")).write("†state.n", 1)
     plan = await stored(api, make("†state.n"), threadKey="t")
@@ -281,7 +273,7 @@ async def test_what_was_kept_and_is_changed_behind_the_service_is_refused(
     assert await plangate.value("SELECT count(*) FROM outgoing_calls") == 0
 
 
-async def test_values_come_as_they_are_with_their_keys_in_their_order(plangate: World, api: Caller) -> None:
+async def test_values_keep_their_bytes_and_key_order(plangate: World, api: Caller) -> None:
     """A value that looks like a variable, or like a literal that is written as one, is data."""
     await api.register(flowing(data={"shop": {"a": -0.0, "z": 1.0}}))
     hostile = {
@@ -307,7 +299,7 @@ async def test_values_come_as_they_are_with_their_keys_in_their_order(plangate: 
     assert json.dumps((await state(api, plan))["copy"]) == json.dumps(values)
 
 
-async def test_a_literal_has_one_dagger_less_in_a_plan_without_variables_too(api: Caller) -> None:
+async def test_a_literal_dagger_is_unescaped_without_variables(api: Caller) -> None:
     await api.register(flowing())
     plan = await stored(api, note("††state is where things are"), note("plain"))
     async with hands(api) as mine:
@@ -316,7 +308,7 @@ async def test_a_literal_has_one_dagger_less_in_a_plan_without_variables_too(api
     assert [mine.payload(n) for n in (0, 1)] == [{"text": "†state is where things are"}, {"text": "plain"}]
 
 
-# -- inputs, as the gate opens
+# -- inputs, when the plan reaches its gate
 
 
 @pytest.mark.parametrize(
@@ -353,7 +345,7 @@ async def test_a_literal_has_one_dagger_less_in_a_plan_without_variables_too(api
         ),
     ],
 )
-async def test_inputs_that_are_missing_or_do_not_match_fail_before_anybody_is_asked(
+async def test_wrong_inputs_fail_before_the_gate_opens(
     api: Caller, actions: list[Any], inputs: Any, told: str
 ) -> None:
     await api.register(flowing(inputSchema={"properties": {"n": {"type": "integer"}}}))
@@ -361,7 +353,7 @@ async def test_inputs_that_are_missing_or_do_not_match_fail_before_anybody_is_as
     assert await came_to_nothing(api, plan, inputs=inputs) == told
 
 
-async def test_state_that_is_gone_as_the_gate_opens_fails_the_same_way(plangate: World, api: Caller) -> None:
+async def test_missing_state_fails_before_the_gate(plangate: World, api: Caller) -> None:
     await api.register(flowing())
     pen = Pen(plangate, await thread(api, "t"))
     await pen.write("†state.n", {"a": 1})
@@ -377,7 +369,7 @@ async def test_state_that_is_gone_as_the_gate_opens_fails_the_same_way(plangate:
     assert (over["status"], over["copiedFrom"], mine.payload(0)) == ("executed", None, {"value": 7})
 
 
-async def test_the_inputs_of_an_execution_go_over_those_of_the_query(api: Caller) -> None:
+async def test_inputs_of_an_execution_override_those_of_the_query(api: Caller) -> None:
     await api.register(flowing())
     body = {"actions": [make(["†input.a", "†input.b"]), make("†input")]}
     query = await api.submit(

@@ -1,4 +1,4 @@
-"""Artifacts that variables of a plan lead to: checked as it is stored, shown at its gate, sent as they were approved."""
+"""Artifacts in variables of a plan: checked when stored, shown at the gate, sent as approved."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def digest(value: Any) -> str:
     return hashlib.sha256(canonical(value)).hexdigest()
 
 
-async def test_what_is_approved_is_what_is_sent_whatever_becomes_of_the_file(api: Caller) -> None:
+async def test_the_approved_text_is_sent_whatever_happens_to_the_file(api: Caller) -> None:
     await api.register(flowing())
     record = await published(api)
     at = f"†artifact.{record['id']}"
@@ -120,7 +120,7 @@ async def test_a_plan_of_agents_is_approved_and_sent_with_artifacts(api: Caller)
     assert mine.payload(0) == {"text": TEXT}
 
 
-async def test_one_that_there_is_not_cannot_be_stored_in_a_plan(plangate: World, api: Caller) -> None:
+async def test_a_plan_cannot_name_a_missing_artifact(plangate: World, api: Caller) -> None:
     await api.register(flowing())
     record, theirs = await published(api), await published(plangate.other)
     at = f"†artifact.{record['id']}"
@@ -146,7 +146,7 @@ async def test_one_that_there_is_not_cannot_be_stored_in_a_plan(plangate: World,
     await stored(api, make(f"†artifact.{NOBODY} || {at}.title"))
 
 
-async def test_what_cannot_be_sent_is_not_approved(api: Caller, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_text_that_cannot_be_sent_opens_no_gate(api: Caller, monkeypatch: pytest.MonkeyPatch) -> None:
     await api.register(flowing())
     binary, record = await published(api, b"\xff\xfe"), await published(api)
     at = f"†artifact.{binary['id']}.content"
@@ -167,7 +167,7 @@ async def test_what_cannot_be_sent_is_not_approved(api: Caller, monkeypatch: pyt
     assert mine.payload(0) == {"text": TEXT}
 
 
-async def test_a_field_of_the_wrong_type_is_told_by_its_variable(api: Caller) -> None:
+async def test_an_error_about_a_field_names_its_variable(api: Caller) -> None:
     await api.register(flowing())
     at = f"†artifact.{(await published(api))['id']}"
     plan = await stored(api, note(f"{at}.sizeBytes"))
@@ -176,9 +176,7 @@ async def test_a_field_of_the_wrong_type_is_told_by_its_variable(api: Caller) ->
     assert f"{at}.sizeBytes" in message
 
 
-async def test_a_text_that_is_lost_after_the_approval_fails_the_action_that_reads_it(
-    plangate: World, api: Caller
-) -> None:
+async def test_a_text_lost_after_the_approval_fails_its_action(plangate: World, api: Caller) -> None:
     await api.register(flowing())
     record = await published(api)
     at = f"†artifact.{record['id']}"
@@ -199,7 +197,7 @@ async def test_a_text_that_is_lost_after_the_approval_fails_the_action_that_read
     assert mine.payload(1) == {"value": "A design"}
 
 
-async def test_a_text_that_is_lost_before_a_retry_leaves_the_action_to_a_person(
+async def test_a_text_lost_before_a_retry_leaves_the_action_unknown(
     plangate: World, api: Caller, owner: Any
 ) -> None:
     """Nothing was sent this time; what the first time did nobody knows."""
@@ -226,7 +224,7 @@ async def test_a_text_that_is_lost_before_a_retry_leaves_the_action_to_a_person(
     assert (await api.ended(query["id"]))["status"] == "succeeded"
 
 
-async def test_a_text_that_is_not_the_one_that_was_approved_is_not_sent(
+async def test_a_text_other_than_the_approved_one_is_not_sent(
     plangate: World, api: Caller, owner: Any
 ) -> None:
     """Somebody who can write to the database makes the record name another body."""
@@ -278,8 +276,8 @@ async def test_no_transaction_is_open_while_a_text_is_read(
     assert order == ["read", "read", "send"]
 
 
-async def test_what_a_plan_kept_out_of_prompts_counts_as_it_is_sent(plangate: World, api: Caller) -> None:
-    """Looking whether it is there, as the plan is stored and as its gate opens, is no use of it."""
+async def test_values_outside_prompts_count_when_they_are_sent(plangate: World, api: Caller) -> None:
+    """Looking whether it is there, as the plan is stored and as it reaches its gate, is no use of it."""
     await api.register(flowing())
     record = await published(api)
     at = f"†artifact.{record['id']}"

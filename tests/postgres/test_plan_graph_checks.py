@@ -1,4 +1,4 @@
-"""What is refused as a plan with variables is stored: each with its action, its variable and the reason."""
+"""Checks when a plan with variables is stored: each error names action, variable and reason."""
 
 from __future__ import annotations
 
@@ -152,14 +152,14 @@ UNWRITTEN = "and no action writes it"
         ),
     ],
 )
-async def test_what_does_not_fit_together_is_refused(
+async def test_inconsistent_variables_are_rejected(
     api: Caller, actions: list[Any], told: tuple[str, str]
 ) -> None:
     await api.register(flowing(inputSchema=INPUTS, data={"shop": {"name": "Ann's"}}))
     assert await flaws(api, *actions) == [told]
 
 
-async def test_what_the_state_has_at_that_moment_is_a_provider(plangate: World, api: Caller) -> None:
+async def test_existing_state_provides_a_path(plangate: World, api: Caller) -> None:
     await api.register(flowing(data={"shop": {"sizes": [1, 2]}}))
     pen = Pen(plangate, await thread(api, "t"))
     await pen.write("†state.rows", [{"a b": 1}])
@@ -185,12 +185,12 @@ async def test_what_the_state_has_at_that_moment_is_a_provider(plangate: World, 
     ]
 
 
-async def test_what_the_schema_leaves_open_is_provided_as_the_plan_is_executed(api: Caller) -> None:
+async def test_optional_inputs_may_be_provided_at_execution(api: Caller) -> None:
     await api.register(flowing(inputSchema={"properties": {"n": {"type": "integer"}}}))
     await stored(api, make("†input.anything.at.all"), make("†input"))
 
 
-async def test_many_flaws_are_told_in_part(api: Caller) -> None:
+async def test_only_the_first_errors_are_reported(api: Caller) -> None:
     await api.register(flowing())
     assert len(await flaws(api, *(count(f"†state.n{n}") for n in range(50)))) == 20
     assert len(await flaws(api, *(note("†") for _ in range(50)))) == 20
@@ -218,7 +218,7 @@ async def test_each_field_takes_a_variable_at_any_depth(api: Caller) -> None:
     ]
 
 
-async def test_what_is_no_variable_is_checked_as_ever(api: Caller) -> None:
+async def test_values_without_variables_are_checked_as_usual(api: Caller) -> None:
     """Also beside variables, and in the same array."""
     await api.register(flowing())
     assert await flaws(
@@ -252,7 +252,7 @@ ORDER: specs.Spec = {
 }
 
 
-async def test_what_is_around_a_variable_is_checked_as_ever(api: Caller) -> None:
+async def test_values_around_a_variable_are_checked_as_usual(api: Caller) -> None:
     """In the same object, in objects of the same array, in definitions and unions, to any depth."""
     pay = specs.variant("pay", orders={"items": {"$ref": "#/$defs/order"}}, how={"$ref": "#/$defs/how"})
     card = {"properties": {"by": {"const": "card"}, "card": {"type": "integer"}}, "required": ["by", "card"]}
@@ -302,7 +302,7 @@ async def test_what_is_around_a_variable_is_checked_as_ever(api: Caller) -> None
     assert problem["errors"] == [{"pointer": "/body/n", "message": 'must be integer, not "†input.n"'}]
 
 
-async def test_flaws_of_the_last_of_many_actions_with_variables_are_found(api: Caller) -> None:
+async def test_errors_in_the_last_of_many_actions_are_found(api: Caller) -> None:
     await api.register(flowing())
     many = [add("†input.n", *range(100)) for _ in range(999)]
     assert await flaws(api, *many, add("†input.n", "x")) == [("/999/numbers/1", 'must be integer, not "x"')]
@@ -326,7 +326,7 @@ DAGGERS = {"reason": "†state.why", "actions": [make("†state.a"), note("†�
 @pytest.mark.parametrize(
     ("of_spec", "of_planner"), [(True, False), (False, True), (True, True), (False, False)]
 )
-async def test_a_planner_writes_variables_where_the_plan_or_its_toolkit_says_so(
+async def test_a_planner_may_use_variables_by_plan_or_toolkit(
     api: Caller, of_spec: bool, of_planner: bool
 ) -> None:
     """What stands outside of the actions is the plan's context, which is text."""
@@ -353,7 +353,7 @@ async def test_a_planner_writes_variables_where_the_plan_or_its_toolkit_says_so(
     await api.ended(started["id"])
 
 
-async def test_a_host_writes_variables_where_the_plan_says_so(api: Caller) -> None:
+async def test_a_host_may_use_variables_by_plan(api: Caller) -> None:
     """The toolkit of a planner is the planner's."""
     await api.register(planners(of_spec=False, of_planner=True))
     plan = await stored(api, make("†state.a"))
@@ -362,18 +362,18 @@ async def test_a_host_writes_variables_where_the_plan_says_so(api: Caller) -> No
     assert (await stored(api, make(1)))["variables"] is True
 
 
-async def test_without_variables_a_result_has_no_path(api: Caller) -> None:
+async def test_without_variables_an_output_path_is_rejected(api: Caller) -> None:
     await api.register(planners(of_spec=False, of_planner=False))
     assert await flaws(api, make(1), make(1, "†state.a", "push")) == [
-        ("/1/_outputPath", "this plan has no variables, so no result has a path"),
-        ("/1/_outputMethod", "this plan has no variables, so no result has a path"),
+        ("/1/_outputPath", "_outputPath requires a plan with variables: true"),
+        ("/1/_outputMethod", "_outputMethod requires a plan with variables: true"),
     ]
 
 
 # -- other tenants
 
 
-async def test_nothing_of_another_tenant_can_be_named(plangate: World, api: Caller) -> None:
+async def test_a_plan_cannot_name_objects_of_another_tenant(plangate: World, api: Caller) -> None:
     kind = {"name": "Seats", "schema": {"type": "array"}}
     theirs = plangate.other
     await api.register(flowing(references=[kind]))
@@ -395,7 +395,7 @@ async def test_nothing_of_another_tenant_can_be_named(plangate: World, api: Call
     refused(await api.post(at, {"threadId": their_thread}), 404, "not_found")
 
 
-async def test_kinds_are_told_apart_where_no_discriminator_is_named(api: Caller) -> None:
+async def test_kinds_are_distinguished_without_a_named_discriminator(api: Caller) -> None:
     """The default of the language, `kind`, does: a variable stands in a field of its own kind of action."""
     plain = copy.deepcopy(FLOW)
     del plain["schema"]["properties"]["actions"]["items"]["discriminator"]
@@ -407,7 +407,7 @@ async def test_kinds_are_told_apart_where_no_discriminator_is_named(api: Caller)
     assert [flaw["pointer"] for flaw in problem["errors"]] == ["/body/actions/0/n"]
 
 
-async def test_a_tangle_is_refused(api: Caller) -> None:
+async def test_a_graph_with_many_cycles_is_rejected(api: Caller) -> None:
     await api.register(flowing())
     writers = [make(n, "†state.a", "push") for n in range(300)]
     reader = {"kind": "make", "value": [f"†state.a.{n}" for n in range(167)]}
@@ -423,7 +423,7 @@ async def test_a_tangle_is_refused(api: Caller) -> None:
 
 
 @pytest.mark.parametrize("path", ["†state.a", "†state" + ".a" * 90], ids=["many", "long"])
-async def test_more_paths_than_a_plan_can_be_read_with_at_once_are_refused(api: Caller, path: str) -> None:
+async def test_too_many_paths_are_rejected(api: Caller, path: str) -> None:
     """Unread: of a plan of a megabyte that takes seconds, at every step of it. A literal is no path."""
     await api.register(flowing())
     fits = 50_000 // (path.count(".") + 1) // 100

@@ -1,4 +1,4 @@
-"""A plan with variables run again: with other inputs, in another thread, each time with an approval of its own."""
+"""Executing a plan with variables again: other inputs, another thread, its own approval."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ async def rows(api: Caller, plan: dict[str, Any]) -> list[dict[str, Any]]:
     return found
 
 
-async def test_a_plan_that_failed_runs_again_too(api: Caller) -> None:
+async def test_a_failed_plan_runs_again_as_a_copy(api: Caller) -> None:
     await api.register(flowing())
     plan = await stored(api, make("†input.n", "†state.n"), make("†state.n.a"))
     async with hands(api):
@@ -70,9 +70,7 @@ async def test_a_plan_that_failed_runs_again_too(api: Caller) -> None:
     assert await state(api, plan) == {"n": {"a": 2}}
 
 
-async def test_in_another_thread_a_copy_reads_and_writes_the_state_of_that(
-    plangate: World, api: Caller
-) -> None:
+async def test_a_copy_uses_the_state_of_its_own_thread(plangate: World, api: Caller) -> None:
     """Also of a plan that never ran, which stays a draft."""
     await api.register(flowing())
     for key in ("a", "b"):
@@ -89,7 +87,7 @@ async def test_in_another_thread_a_copy_reads_and_writes_the_state_of_that(
     assert await state(api, own) == {"name": "a", "copy": "a"}
 
 
-async def test_a_copy_in_the_plans_own_thread_by_its_key_is_none_while_it_is_a_draft(api: Caller) -> None:
+async def test_a_draft_is_executed_itself_in_its_own_thread(api: Caller) -> None:
     await api.register(flowing())
     plan = await stored(api, make(1, "†state.n"), threadKey="a")
     async with hands(api):
@@ -97,7 +95,7 @@ async def test_a_copy_in_the_plans_own_thread_by_its_key_is_none_while_it_is_a_d
     assert (over["id"], over["copiedFrom"]) == (plan["id"], None)
 
 
-async def test_what_the_other_thread_does_not_have_is_told_at_once(plangate: World, api: Caller) -> None:
+async def test_a_copy_without_its_values_is_rejected_at_once(plangate: World, api: Caller) -> None:
     await api.register(flowing())
     await Pen(plangate, await thread(api, "a")).write("†state.name", "a")
     plan = await stored(api, make("†state.name"), threadKey="a")
@@ -116,7 +114,7 @@ async def test_what_the_other_thread_does_not_have_is_told_at_once(plangate: Wor
     refused(await api.post(f"/plans/{plan['id']}/execute", gone), 404, "not_found")
 
 
-async def test_a_copy_names_references_that_are_there(plangate: World, api: Caller, owner: Any) -> None:
+async def test_a_copy_checks_its_references(plangate: World, api: Caller, owner: Any) -> None:
     """A plan that is over has let go of them."""
     await api.register(flowing(references=[SEATS]))
     made = await api.do("/references", {"runtime": "default", "kind": "Seats", "value": [1]})
@@ -133,7 +131,7 @@ async def test_a_copy_names_references_that_are_there(plangate: World, api: Call
     assert problem["detail"] == f"The reference Seats/{made['id']} has expired; create it again."
 
 
-async def test_what_a_query_brought_to_a_plan_is_not_there_for_a_host(api: Caller) -> None:
+async def test_data_of_a_query_is_not_available_to_a_host(api: Caller) -> None:
     """Its data objects lived as long as it did; its inputs are said anew."""
     await api.register(flowing())
     body = {"actions": [make(["†cart.n", "†input.n"])]}
@@ -169,7 +167,7 @@ async def test_a_query_that_executes_a_planners_plan_gives_it_its_data_and_input
     )
 
 
-async def test_a_next_revision_is_checked_and_approved_anew(plangate: World, api: Caller) -> None:
+async def test_the_next_revision_is_checked_and_approved_again(plangate: World, api: Caller) -> None:
     await api.register(flowing())
     plan = await stored(api, make("†input.n"), planId="p", threadKey="t")
     query = (await begun(api, plan, inputs={"n": 1}))["id"]

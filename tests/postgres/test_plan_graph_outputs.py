@@ -1,4 +1,4 @@
-"""Where the results of a plan's actions go, what they are there, and what is said of those that do not fit."""
+"""Output paths of plan actions: where results are written, and errors of results that do not fit."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import pytest
 
 from app.base.json.limits import LIMITS
 from app.documents.bodies import Change
+from app.documents.models import WriteRequest
 from app.documents.service import DocumentService
 from tests.postgres.test_state import Pen, thread
 from tests.support.client import Caller
@@ -43,7 +44,7 @@ from tests.support.world import World
         (None, "set", None, None),
     ],
 )
-async def test_each_method_writes_as_it_says(
+async def test_each_output_method_writes_as_documented(
     plangate: World, api: Caller, before: Any, method: str | None, value: Any, after: Any
 ) -> None:
     await api.register(flowing())
@@ -68,7 +69,7 @@ async def test_each_method_writes_as_it_says(
         ("text", "concat", True, "concat takes an array or a string, not a boolean"),
     ],
 )
-async def test_what_does_not_fit_is_not_written_and_the_plan_fails(
+async def test_a_result_that_does_not_fit_is_not_written_and_fails_the_plan(
     plangate: World, api: Caller, before: Any, method: str, value: Any, why: str
 ) -> None:
     await api.register(flowing())
@@ -93,7 +94,7 @@ async def test_what_does_not_fit_is_not_written_and_the_plan_fails(
     assert over["result"]["actions"][0]["error"]["code"] == "not_written"
 
 
-async def test_a_set_of_what_cannot_be_there_is_refused(plangate: World, api: Caller) -> None:
+async def test_setting_an_impossible_path_is_rejected(plangate: World, api: Caller) -> None:
     """Below a value that is no container, deeper than anything nests, and not as the schema of the state says."""
     schema = {"properties": {"n": {"type": "integer"}}}
     await api.register(flowing(stateSchema=schema))
@@ -156,7 +157,7 @@ async def test_one_result_goes_to_several_paths(api: Caller) -> None:
     assert rows[0]["workId"] == work
 
 
-async def test_to_several_paths_it_is_all_or_nothing(plangate: World, api: Caller) -> None:
+async def test_writing_to_several_paths_is_all_or_nothing(plangate: World, api: Caller) -> None:
     await api.register(flowing())
     await Pen(plangate, await thread(api, "t")).write("†state.text", "x")
     plan = await stored(
@@ -195,7 +196,7 @@ async def test_a_data_object_lives_as_long_as_the_query(api: Caller) -> None:
     assert "there is no †results" in problem.text
 
 
-async def test_whose_result_is_nothing_writes_null(api: Caller) -> None:
+async def test_an_empty_result_writes_null(api: Caller) -> None:
     await api.register(flowing())
     plan = await stored(api, make(1, "†state.a"), make(1, "†state.b"), make(["†state.a", "†state.b"]))
     async with hands(api, answering(_0=None, _1={"entitiesAffected": 3, "summary": "Three."})) as mine:
@@ -216,7 +217,7 @@ async def test_whose_result_is_nothing_writes_null(api: Caller) -> None:
         ("text", {"a": "text"}, ["succeeded", "skipped"]),
     ],
 )
-async def test_an_action_picks_where_its_result_goes(
+async def test_an_action_chooses_its_output_path(
     api: Caller, picked: Any, given: Any, ran: list[str]
 ) -> None:
     await api.register(flowing())
@@ -247,7 +248,7 @@ async def test_an_action_picks_where_its_result_goes(
         {"_output": ["†state.a"], "value": 1},
     ],
 )
-async def test_a_pick_that_is_none_is_refused(api: Caller, picked: Any) -> None:
+async def test_an_invalid_choice_of_output_path_is_rejected(api: Caller, picked: Any) -> None:
     await api.register(flowing())
     plan = await stored(api, make(1, "†state.a || †state.b"), make("†state.a"))
     async with hands(api, answering(_0=did(picked))):
@@ -292,7 +293,7 @@ async def test_an_error_goes_to_every_path_of_the_second_alternative(api: Caller
     }
 
 
-async def test_a_bad_answer_is_an_error_like_any_other_and_is_told_by_its_field(api: Caller) -> None:
+async def test_a_bad_dispatch_result_is_an_error_that_names_its_field(api: Caller) -> None:
     await api.register(flowing())
     plan = await stored(api, make(1, "†state.ok || †state.bad"), note("†state.bad.message"))
     async with hands(api, answering(_0={"entitiesAffected": -1})) as mine:
@@ -305,7 +306,9 @@ async def test_a_bad_answer_is_an_error_like_any_other_and_is_told_by_its_field(
     assert over["result"]["actions"][0]["error"]["code"] == "bad_dispatch_result"
 
 
-async def test_an_error_that_cannot_be_written_is_said_with_the_reason(plangate: World, api: Caller) -> None:
+async def test_an_error_that_cannot_be_written_is_reported_with_the_reason(
+    plangate: World, api: Caller
+) -> None:
     await api.register(flowing())
     await Pen(plangate, await thread(api, "t")).write("†state.bad", "text")
     plan = await stored(
@@ -320,7 +323,7 @@ async def test_an_error_that_cannot_be_written_is_said_with_the_reason(plangate:
     )
 
 
-async def test_a_large_result_is_put_into_its_document_while_no_transaction_is_open(
+async def test_a_large_result_is_written_without_an_open_transaction(
     api: Caller, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What holds the query waits for no other process, also where several actions end at the same time."""
@@ -329,7 +332,7 @@ async def test_a_large_result_is_put_into_its_document_while_no_transaction_is_o
         api, *(make(n, f"†state.n{n}") for n in range(3)), make(["†state.n0.0", "†state.n2.0"])
     )
     open_, writes = [], 0
-    write, after = DocumentService.write, DocumentService._after
+    write, after = DocumentService.write, DocumentService._changed
 
     async def writing(*args: Any, **named: Any) -> Any:
         nonlocal writes
@@ -339,13 +342,13 @@ async def test_a_large_result_is_put_into_its_document_while_no_transaction_is_o
         finally:
             writes -= 1
 
-    async def making(service: DocumentService, body: bytes, kind: str, change: Change, schema: Any) -> bytes:
+    async def making(service: DocumentService, body: bytes, request: WriteRequest, change: Change) -> bytes:
         if len(body) + len(change.value) > LIMITS.process_bytes:
             open_.append(writes)
-        return await after(service, body, kind, change, schema)
+        return await after(service, body, request, change)
 
     monkeypatch.setattr(DocumentService, "write", writing)
-    monkeypatch.setattr(DocumentService, "_after", making)
+    monkeypatch.setattr(DocumentService, "_changed", making)
     value = [7, "x" * 1_200_000]
     async with hands(api, answering(_0=did(value), _1=did(value), _2=did(value))) as mine:
         assert (await executed(api, plan))["status"] == "executed"

@@ -1,4 +1,4 @@
-"""Stored references that variables of a plan lead into: pinned, approved by their digest, and read as an action is sent."""
+"""References in variables of a plan: pinned, approved by digest, read when an action is sent."""
 
 from __future__ import annotations
 
@@ -45,10 +45,24 @@ async def test_references_through_variables_are_pinned_and_hydrated(
     rows = [{"a.b": "†state.x"}]
     assert mine.payload(0) == {"value": [{"rows": rows}, "†state.x", rows]}
     assert mine.seen[0]["references"] == []
-    assert await plangate.services.references.sweep() == 1
+    await plangate.services.references.sweep()
+    assert await plangate.value("SELECT count(*) FROM reference_values WHERE value IS NOT NULL") == 0
 
 
-async def test_one_that_is_gone_cannot_be_stored_in_a_plan(api: Caller, owner: Any) -> None:
+async def test_a_reference_that_a_plan_reads_is_used_once(api: Caller) -> None:
+    """At its dispatch: the checks at the gate are no use."""
+    await api.register(flowing(references=[SEATS]))
+    id, ref = await seats(api, {"rows": [1, 2]})
+    query = await begun(api, await stored(api, make(f"{ref}.rows")))
+    await api.approve(query["id"])
+    async with hands(api):
+        await api.ended(query["id"])
+    items = (await api.read(f"/queries/{query['id']}/work"))["items"]
+    uses = [(item["kind"], use["use"], use["id"]) for item in items for use in item.get("references", ())]
+    assert uses == [("plan_execution", "hydrate", id)]
+
+
+async def test_a_plan_cannot_name_an_expired_reference(api: Caller, owner: Any) -> None:
     await api.register(flowing(references=[SEATS]))
     id, ref = await seats(api, [1])
     await owner.execute(EXPIRE)
@@ -58,7 +72,7 @@ async def test_one_that_is_gone_cannot_be_stored_in_a_plan(api: Caller, owner: A
 
 
 @pytest.mark.parametrize("path", ["", ".rows"])
-async def test_one_that_was_deleted_before_the_gate_fails_the_plan(api: Caller, path: str) -> None:
+async def test_a_reference_deleted_before_the_gate_fails_the_plan(api: Caller, path: str) -> None:
     await api.register(flowing(references=[SEATS]))
     id, ref = await seats(api, {"rows": []})
     plan = await stored(api, make(1), make(ref + path))
@@ -67,7 +81,7 @@ async def test_one_that_was_deleted_before_the_gate_fails_the_plan(api: Caller, 
 
 
 @pytest.mark.parametrize("path", ["", ".rows"])
-async def test_one_that_was_deleted_while_the_gate_was_open_fails_the_plan_and_nothing_is_sent(
+async def test_a_reference_deleted_at_the_gate_fails_the_plan_unsent(
     plangate: World, api: Caller, path: str
 ) -> None:
     await api.register(flowing(references=[SEATS]))
@@ -82,7 +96,7 @@ async def test_one_that_was_deleted_while_the_gate_was_open_fails_the_plan_and_n
     assert (await api.read(f"/plans/{plan['id']}"))["status"] == "draft"
 
 
-async def test_one_that_is_deleted_in_the_middle_fails_the_action_that_reads_it(api: Caller) -> None:
+async def test_a_reference_deleted_during_execution_fails_its_reader(api: Caller) -> None:
     await api.register(flowing(references=[SEATS]))
     id, ref = await seats(api, {"rows": []})
     plan = await stored(api, make(1, "†state.a"), make(["†state.a", f"{ref}.rows"]), make(2))
@@ -102,7 +116,7 @@ async def test_one_that_is_deleted_in_the_middle_fails_the_action_that_reads_it(
     }
 
 
-async def test_a_path_into_a_reference_that_leads_nowhere_fails_before_the_gate(api: Caller) -> None:
+async def test_a_missing_path_in_a_reference_fails_before_the_gate(api: Caller) -> None:
     await api.register(flowing(references=[SEATS]))
     _, ref = await seats(api, {"rows": [1]})
     plan = await stored(api, make(f"{ref}.rows.1"))
@@ -137,7 +151,7 @@ async def test_more_references_than_one_dispatch_carries_are_not_approved(api: C
     )
 
 
-async def test_a_stored_value_stands_in_where_an_action_gave_none(api: Caller) -> None:
+async def test_a_stored_value_fills_a_missing_one(api: Caller) -> None:
     await api.register(flowing(references=[SEATS]))
     _, ref = await seats(api, {"rows": [1]})
     plan = await stored(
@@ -153,7 +167,7 @@ async def test_a_stored_value_stands_in_where_an_action_gave_none(api: Caller) -
     assert [mine.payload(n) for n in (1, 2)] == [{"value": 1}, {"numbers": [1, 1]}]
 
 
-async def test_the_references_of_an_action_are_handles_and_no_variables(api: Caller) -> None:
+async def test_references_of_an_action_cannot_be_variables(api: Caller) -> None:
     """They are hydrated beside its fields, in which a variable may stand for a part of the same value."""
     await api.register(flowing(references=[SEATS]))
     id, ref = await seats(api, {"rows": [1]})

@@ -1,4 +1,4 @@
-"""Graphs at work: how many actions at once, another process in the middle, outcomes that nobody knows, an early end."""
+"""Executing graphs: limits in flight, takeover by another process, unknown outcomes, early ends."""
 
 from __future__ import annotations
 
@@ -37,11 +37,11 @@ EXPIRE = "UPDATE queries SET lease_expires_at = now() - interval '1 s' WHERE sta
 # -- at the same time
 
 
-@pytest.mark.parametrize(("limits", "most"), [({"maxParallelActions": 3}, 3), ({}, 8)])
-async def test_so_many_actions_are_outside_at_once_and_no_more(
-    api: Caller, limits: dict[str, int], most: int
+@pytest.mark.parametrize(("runtime_limits", "most"), [({"maxParallelActions": 3}, 3), ({}, 8)])
+async def test_the_number_of_actions_in_flight_is_limited(
+    api: Caller, runtime_limits: dict[str, int], most: int
 ) -> None:
-    await api.register(flowing(limits=limits))
+    await api.register(flowing(limits=runtime_limits))
     plan = await stored(api, *(make(n, f"†state.n{n}") for n in range(10)))
     query = await running(api, plan)
     outside: dict[int, dict[str, Any]] = {}
@@ -102,7 +102,7 @@ async def test_three_requests_really_meet_at_an_http_dispatcher(site: Any, clust
     assert most == 3
 
 
-async def test_one_at_a_time_is_in_the_order_of_the_plan(api: Caller) -> None:
+async def test_with_a_limit_of_one_actions_run_in_plan_order(api: Caller) -> None:
     await api.register(flowing(limits={"maxParallelActions": 1}))
     plan = await stored(api, make("†state.c"), make(1, "†state.b"), make("†state.b", "†state.c"), make(2))
     async with hands(api) as mine:
@@ -111,7 +111,7 @@ async def test_one_at_a_time_is_in_the_order_of_the_plan(api: Caller) -> None:
 
 
 @pytest.mark.parametrize("seed", range(6))
-async def test_any_graph_ends_as_its_meaning_says(api: Caller, seed: int) -> None:
+async def test_random_graphs_end_as_a_reference_model_predicts(api: Caller, seed: int) -> None:
     """Against a plain reading of the rules: actions in their order, one after another."""
     draw = random.Random(seed)
     await api.register(flowing(limits={"maxParallelActions": draw.choice([1, 2, 8])}))
@@ -200,7 +200,7 @@ async def test_a_thousand_actions(api: Caller) -> None:
 # -- another process in the middle
 
 
-async def test_another_process_goes_on_with_the_same_values(
+async def test_another_process_continues_with_the_same_values(
     plangate: World, api: Caller, owner: Any, site: Any, cluster: Any
 ) -> None:
     """Nothing is sent twice, and what others wrote meanwhile is not read."""
@@ -244,7 +244,7 @@ async def test_another_process_goes_on_with_the_same_values(
     assert await state(api, plan) == {"rate": 99, "list": ["gone"], "all": {"n": 1}}
 
 
-async def test_what_was_sent_before_a_crash_counts_among_those_that_are_outside(
+async def test_actions_sent_before_a_crash_count_as_in_flight(
     plangate: World,
     api: Caller,
     owner: Any,

@@ -1,4 +1,4 @@
-"""Outcomes of a graph's actions that nobody knows, and graphs that end early: a person goes on, and nothing is sent twice."""
+"""Unknown outcomes and canceled graphs: a person settles them, and nothing is sent twice."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ async def unknown(plangate: World, owner: Any, *actions: specs.Spec, **inputs: A
     return {**plan, "queryId": query, "at": f"/plans/{plan['id']}/actions/0"}
 
 
-async def test_an_unknown_outcome_stops_what_depends_on_it_and_a_person_goes_on(
+async def test_an_unknown_outcome_blocks_dependent_actions_until_it_is_settled(
     plangate: World, api: Caller, owner: Any
 ) -> None:
     await api.register(flowing())
@@ -66,7 +66,7 @@ async def test_an_unknown_outcome_stops_what_depends_on_it_and_a_person_goes_on(
     assert write["workId"] == settled["workId"]
 
 
-async def test_settled_as_failed_the_error_goes_to_the_second_path(
+async def test_settling_as_failed_writes_the_error_to_the_second_path(
     plangate: World, api: Caller, owner: Any
 ) -> None:
     await api.register(flowing())
@@ -100,7 +100,7 @@ async def test_settled_as_failed_without_a_second_path_the_plan_fails(
     assert over["result"]["actions"][1]["error"]["message"] == '"†state.a" has no value: action 0 is failed.'
 
 
-async def test_details_that_cannot_be_written_are_refused_and_can_be_said_again(
+async def test_details_that_cannot_be_written_are_rejected_and_can_be_resent(
     plangate: World, api: Caller, owner: Any
 ) -> None:
     await api.register(flowing(stateSchema={"properties": {"a": {"type": "integer"}}}))
@@ -123,9 +123,7 @@ async def test_details_that_cannot_be_written_are_refused_and_can_be_said_again(
     assert await state(api, plan) == {"b": 1}
 
 
-async def test_a_retry_is_sent_with_the_values_that_were_approved(
-    plangate: World, api: Caller, owner: Any
-) -> None:
+async def test_a_retry_is_sent_with_the_approved_values(plangate: World, api: Caller, owner: Any) -> None:
     await api.register(flowing())
     pen = Pen(plangate, await thread(api, "t"))
     await pen.write("†state.n", 1)
@@ -148,15 +146,13 @@ async def test_a_retry_is_sent_with_the_values_that_were_approved(
     assert mine.payload(1) == {"value": "done"}
 
 
-async def test_what_is_known_of_an_unknown_outcome_is_told_to_who_settles_it(
-    plangate: World, api: Caller, owner: Any
-) -> None:
+async def test_an_unknown_outcome_shows_what_is_known(plangate: World, api: Caller, owner: Any) -> None:
     await api.register(flowing())
     plan = await unknown(plangate, owner, make(1, "†state.a"))
     (row,) = (await api.read(f"/plans/{plan['id']}/actions"))["items"]
     told = {
         "code": "outcome_unknown",
-        "message": "Whoever had taken it was lost, or did not answer in time.",
+        "message": "The process that claimed it did not post a result in time.",
     }
     assert (row["status"], row["error"]) == ("unknown", told)
     work = await api.read(f"/work-records/{row['workId']}")
@@ -166,7 +162,7 @@ async def test_what_is_known_of_an_unknown_outcome_is_told_to_who_settles_it(
     assert (await api.ended(plan["queryId"]))["status"] == "succeeded"
 
 
-async def test_after_a_sleep_an_unknown_action_has_its_place_still(
+async def test_an_unknown_action_keeps_its_slot_while_parked(
     plangate: World, api: Caller, owner: Any
 ) -> None:
     """Two may be outside: one of them is the one that may be running."""
@@ -197,9 +193,7 @@ async def test_after_a_sleep_an_unknown_action_has_its_place_still(
 # -- an early end
 
 
-async def test_a_retry_that_a_cancel_overtakes_is_unknown_still(
-    plangate: World, api: Caller, owner: Any
-) -> None:
+async def test_a_retry_overtaken_by_a_cancel_stays_unknown(plangate: World, api: Caller, owner: Any) -> None:
     """It was sent before: nobody may read that it was not."""
     await api.register(flowing())
     plan = await unknown(plangate, owner, make(1, "†state.a"), make("†state.a"))
@@ -208,7 +202,7 @@ async def test_a_retry_that_a_cancel_overtakes_is_unknown_still(
         await plangate.services.queries.cancel(tx, plan["queryId"])
     assert await statuses(api, plan) == ["unknown", "skipped"]
     row = (await api.read(f"/plans/{plan['id']}/actions"))["items"][0]
-    assert row["error"]["message"] == "The query ended before anybody said what became of it."
+    assert row["error"]["message"] == "The query ended before the outcome was settled."
     assert (await api.read(f"/work-records/{row['workId']}"))["status"] == "unknown"
     changes = [e["data"] for e in await api.events(plan["queryId"], "action-status-change")]
     assert [(c["from"], c["to"]) for c in changes if c["index"] == 0][-2:] == [
@@ -218,7 +212,7 @@ async def test_a_retry_that_a_cancel_overtakes_is_unknown_still(
     assert (await api.do(plan["at"], {"outcome": "succeeded"}))["status"] == "succeeded"
 
 
-async def test_cancelled_in_the_middle_the_rest_is_skipped_and_settling_corrects_the_row_alone(
+async def test_settling_after_a_cancel_corrects_only_the_row(
     api: Caller,
 ) -> None:
     await api.register(flowing(limits={"maxParallelActions": 3}))
@@ -255,7 +249,7 @@ async def test_cancelled_in_the_middle_the_rest_is_skipped_and_settling_corrects
     assert await state(api, plan) == {f"n{index(first)}": "it"}
 
 
-async def test_cancelled_while_its_gate_is_open_it_is_a_draft(plangate: World, api: Caller) -> None:
+async def test_a_plan_canceled_at_its_gate_is_a_draft(plangate: World, api: Caller) -> None:
     await api.register(flowing())
     plan = await stored(api, make("†input.n", "†state.a"))
     query = (await begun(api, plan, inputs={"n": 1}))["id"]
@@ -268,7 +262,7 @@ async def test_cancelled_while_its_gate_is_open_it_is_a_draft(plangate: World, a
 
 
 @pytest.mark.parametrize("decision", ["reject", "revise"])
-async def test_what_was_not_approved_is_not_sent(plangate: World, api: Caller, decision: str) -> None:
+async def test_unapproved_values_are_not_sent(plangate: World, api: Caller, decision: str) -> None:
     await api.register(flowing())
     plan = await stored(api, make("†input.n", "†state.a"))
     query = (await begun(api, plan, inputs={"n": 1}))["id"]

@@ -1,4 +1,4 @@
-"""The values with which actions are sent, and the actions that cannot be: of the wrong type, without a value, too deep."""
+"""Values with which actions are sent, and actions that cannot be sent."""
 
 from __future__ import annotations
 
@@ -33,9 +33,7 @@ from tests.support.graphs import (
 from tests.support.world import World
 
 
-async def test_a_value_of_the_wrong_type_is_told_and_the_action_is_not_sent(
-    plangate: World, api: Caller
-) -> None:
+async def test_an_action_with_a_value_of_the_wrong_type_is_not_sent(plangate: World, api: Caller) -> None:
     await api.register(flowing())
     plan = await stored(
         api,
@@ -73,7 +71,7 @@ async def test_a_value_of_the_wrong_type_is_told_and_the_action_is_not_sent(
     ]
 
 
-async def test_a_value_is_judged_by_its_own_kind_and_the_plan_as_a_whole(api: Caller) -> None:
+async def test_values_are_checked_by_action_schema_and_by_plan_schema(api: Caller) -> None:
     """No discriminator is named, and the schema says how many actions a plan of each mode has."""
     kinds = {
         "items": {"anyOf": [specs.variant("make", value={}), specs.variant("count", n={"type": "integer"})]}
@@ -137,7 +135,7 @@ async def test_a_path_into_a_result_that_does_not_have_it_is_an_error(api: Calle
     }
 
 
-async def test_what_an_action_could_not_be_sent_with_goes_to_its_second_path(api: Caller) -> None:
+async def test_an_error_before_sending_goes_to_the_second_path(api: Caller) -> None:
     await api.register(flowing())
     plan = await stored(
         api, make("x", "†state.a"), count("†state.a", "†state.ok || †state.bad"), note("†state.bad.code")
@@ -148,7 +146,7 @@ async def test_what_an_action_could_not_be_sent_with_goes_to_its_second_path(api
     assert (mine.order, mine.payload(2)) == ([0, 2], {"text": "variable_error"})
 
 
-async def test_skips_cascade_and_spare_who_has_another_source(api: Caller) -> None:
+async def test_skips_cascade_except_where_an_alternative_exists(api: Caller) -> None:
     await api.register(flowing())
     plan = await stored(
         api,
@@ -184,7 +182,7 @@ async def test_skips_cascade_and_spare_who_has_another_source(api: Caller) -> No
     assert over["result"]["summary"] == "3 of 9 actions took effect."
 
 
-async def test_a_list_of_which_one_part_failed_is_not_read(plangate: World, api: Caller) -> None:
+async def test_a_list_with_a_failed_part_is_not_read(plangate: World, api: Caller) -> None:
     """And neither is what was there before the plan, where nobody wrote to it."""
     await api.register(flowing())
     await Pen(plangate, await thread(api, "t")).write("†state.list", [0])
@@ -204,7 +202,7 @@ async def test_a_list_of_which_one_part_failed_is_not_read(plangate: World, api:
 # -- names and values that nobody would choose
 
 
-async def test_hostile_names_and_values_go_through_as_they_are(api: Caller) -> None:
+async def test_hostile_names_and_values_pass_unchanged(api: Caller) -> None:
     await api.register(flowing())
     segments = [
         '"a.b"',
@@ -247,7 +245,7 @@ async def test_a_variable_of_ten_thousand_characters_is_read(plangate: World, ap
     assert (mine.payload(0), mine.payload(1)) == ({"n": 1}, {"value": [1] * 1000})
 
 
-async def test_what_would_be_nested_too_deep_is_not_sent(api: Caller) -> None:
+async def test_values_nested_too_deep_are_not_sent(api: Caller) -> None:
     await api.register(flowing())
     deep = deep_in("†input.it")
     value: Any = 1
@@ -255,7 +253,7 @@ async def test_what_would_be_nested_too_deep_is_not_sent(api: Caller) -> None:
         value = [value]
     plan = await stored(api, make(deep), make("†input.it"))
     assert await came_to_nothing(api, plan, inputs={"it": value}) == (
-        "With the values of its variables the plan cannot be carried out. /body/actions/0: With their values the "
+        "The plan is invalid once its variables are resolved. /body/actions/0: With their values the "
         "arguments are nested deeper than 64."
     )
     plan = await stored(api, make(value, "†state.it"), make(deep_in("†state.it")), make("†state.it"))
@@ -277,10 +275,10 @@ def deep_in(value: Any) -> Any:
 # -- what does not fit and is known before
 
 
-WRONG = "With the values of its variables the plan cannot be carried out. "
+WRONG = "The plan is invalid once its variables are resolved. "
 
 
-async def test_nobody_is_asked_about_an_action_whose_values_do_not_fit(plangate: World, api: Caller) -> None:
+async def test_no_gate_opens_for_an_action_whose_values_do_not_match(plangate: World, api: Caller) -> None:
     await api.register(flowing(references=[SEATS]))
     await Pen(plangate, await thread(api, "t")).write("†state.name", "five")
     _, seat = await seats(api, {"rows": [1, "A"]})
@@ -308,7 +306,7 @@ async def test_nobody_is_asked_about_an_action_whose_values_do_not_fit(plangate:
     assert "xx" not in message
 
 
-async def test_nobody_is_asked_about_actions_that_do_not_fit_together(api: Caller) -> None:
+async def test_no_gate_opens_for_actions_that_break_a_common_rule(api: Caller) -> None:
     """Each alone does, whatever the others are."""
     flow = copy.deepcopy(FLOW)
     large = {"properties": {"kind": {"const": "count"}, "n": {"minimum": 1000}}, "required": ["n"]}
@@ -324,7 +322,7 @@ async def test_nobody_is_asked_about_actions_that_do_not_fit_together(api: Calle
     assert sorted(mine.order) == [0, 1]
 
 
-async def test_a_planner_hears_of_what_does_not_fit_and_stores_the_next_revision(api: Caller) -> None:
+async def test_a_planner_reads_the_errors_and_stores_the_next_revision(api: Caller) -> None:
     await api.register(flowing())
     stores = [
         ("storePlan", {"specName": "Flow", "planId": "p", "body": {"actions": [count("†input.n")]}}),
@@ -342,7 +340,7 @@ async def test_a_planner_hears_of_what_does_not_fit_and_stores_the_next_revision
     assert inner(entries[3])["status"] == "executed"
 
 
-async def test_what_fits_is_asked_about_whatever_is_not_known_yet(plangate: World, api: Caller) -> None:
+async def test_a_gate_opens_although_some_values_are_unknown(plangate: World, api: Caller) -> None:
     """What an action will read of another, and a text with two daggers, is no reason not to ask."""
     await api.register(flowing(references=[SEATS]))
     await Pen(plangate, await thread(api, "t")).write("†state.n", "five")
@@ -367,7 +365,7 @@ async def test_what_fits_is_asked_about_whatever_is_not_known_yet(plangate: Worl
     ]
 
 
-async def test_values_beyond_what_is_looked_at_are_checked_as_they_are_sent(
+async def test_values_too_large_for_the_gate_are_checked_when_sent(
     api: Caller, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("app.plans.prechecks.KNOWN_BYTES", 10)
@@ -382,7 +380,7 @@ async def test_values_beyond_what_is_looked_at_are_checked_as_they_are_sent(
 # -- other boundaries
 
 
-async def test_a_tool_that_carries_actions_out_gives_whatever_it_returns(api: Caller) -> None:
+async def test_the_result_of_a_tool_is_the_result_of_its_action(api: Caller) -> None:
     tool = specs.tool("act", inputSchema={"type": "object"})
     await api.register(flowing(actionDispatcher={"kind": "tool", "tool": "act"}, tools=[tool]))
     plan = await stored(api, make("†input.n", "†state.rows"), make("†state.rows"))
@@ -398,7 +396,7 @@ async def test_a_tool_that_carries_actions_out_gives_whatever_it_returns(api: Ca
     assert await state(api, plan) == {"rows": [{"any": "value"}]}
 
 
-async def test_each_kind_goes_to_its_own_dispatcher(api: Caller) -> None:
+async def test_each_kind_uses_its_own_dispatcher(api: Caller) -> None:
     kinds = ["make", "add", "note", "count"]
     await api.register(flowing(actionDispatcher=None, actionDispatchers=dict.fromkeys(kinds, "client")))
     plan = await stored(api, make(2, "†state.a"), count("†state.a", "†state.b"), add("†state.a", "†state.b"))

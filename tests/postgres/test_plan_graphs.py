@@ -1,4 +1,4 @@
-"""Plans as graphs, as a host stores and executes them: values go from action to action without a model."""
+"""Graphs that a host stores and executes: values pass from action to action without a model."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tests.support.graphs import (
 )
 
 
-async def test_values_go_from_action_to_action(api: Caller) -> None:
+async def test_values_pass_from_action_to_action(api: Caller) -> None:
     await api.register(flowing())
     plan = await stored(
         api,
@@ -46,7 +46,7 @@ async def test_values_go_from_action_to_action(api: Caller) -> None:
     assert over["result"]["entitiesAffected"] == 4
 
 
-async def test_a_failure_stops_only_what_depends_on_it(api: Caller) -> None:
+async def test_a_failure_stops_only_its_dependents(api: Caller) -> None:
     await api.register(flowing())
     plan = await stored(
         api,
@@ -72,7 +72,7 @@ async def test_a_failure_stops_only_what_depends_on_it(api: Caller) -> None:
     }
 
 
-async def test_an_error_goes_to_the_second_path_and_is_handled(api: Caller) -> None:
+async def test_an_error_written_to_the_second_path_is_handled(api: Caller) -> None:
     await api.register(flowing())
     plan = await stored(
         api,
@@ -116,7 +116,7 @@ async def test_a_dispatcher_picks_a_path(api: Caller) -> None:
     assert await state(api, over) == {"right": 7}
 
 
-async def test_the_journal_tells_every_change_of_every_action(api: Caller) -> None:
+async def test_the_journal_has_every_change_of_every_action(api: Caller) -> None:
     await api.register(flowing(limits={"maxParallelActions": 1}))
     plan = await stored(api, make("x", "†state.a"), count("†state.a", "†state.b"), count("†state.b"))
     async with hands(api):
@@ -141,7 +141,7 @@ async def test_the_journal_tells_every_change_of_every_action(api: Caller) -> No
     assert [work[parent]["kind"] for parent in parents] == ["plan_execution"]
 
 
-async def test_a_plan_that_nobody_is_asked_about_runs_on_what_was_there(api: Caller) -> None:
+async def test_a_plan_without_approval_runs_on_its_snapshot(api: Caller) -> None:
     await api.register(flowing(approvalPolicies={"plans": "never"}))
     plan = await stored(api, make("†input.n", "†state.a"), make("†state.a"))
     async with hands(api) as mine:

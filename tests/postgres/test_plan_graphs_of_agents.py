@@ -1,4 +1,4 @@
-"""Plans as graphs that agents store and execute: the planner writes variables, the service checks them as for a host."""
+"""Graphs that agents store and execute."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ async def test_a_planner_stores_paths_and_an_executor_has_values_moved(api: Call
     assert await state(api, over) == {"a": 2, "sum": 42}
 
 
-async def test_a_planner_is_told_what_is_wrong_with_its_graph(api: Caller) -> None:
+async def test_a_planner_gets_the_errors_of_its_graph(api: Caller) -> None:
     await api.register(flowing())
     query = await asked(api, count("†state.a"), make(1, "state.b"))
     stored, executed = heard(await api.ended(query["id"]))

@@ -1,4 +1,4 @@
-"""Plans from storing to executed, through the scripted interpreter and a process of the user."""
+"""Plans from storing to execution, with the scripted interpreter and a client process."""
 
 from __future__ import annotations
 
@@ -42,6 +42,7 @@ async def test_a_plan_is_stored_approved_dispatched_and_executed(plangate: World
         ],
     }
     assert (await api.until(query, "waiting"))["reason"] == "approval"
+    pending = await api.gate(query)
     decided = await api.approve(query)
     call = await api.serve("actions", DONE)
     assert call["purpose"] == "action"
@@ -67,6 +68,7 @@ async def test_a_plan_is_stored_approved_dispatched_and_executed(plangate: World
     after = await api.read(f"/plans/{plan['id']}")
     assert (after["status"], after["result"], after["queryId"]) == ("executed", executed, query)
     assert (plan["label"], after["label"], decided["label"]) == ("draft", "Done and dusted", "draft")
+    assert pending["label"] == "pending_approval"  # as in the event
     assert (await api.read(f"/approvals/{decided['id']}"))["label"] == "Done and dusted"
     assert [p["label"] for p in (await api.read("/plans"))["items"]] == ["Done and dusted"]
     rows = (await api.read(f"/plans/{plan['id']}/transitions"))["items"]
@@ -85,7 +87,7 @@ async def test_a_plan_is_stored_approved_dispatched_and_executed(plangate: World
     ]
 
 
-async def test_every_change_of_a_plan_is_told_with_its_label(api: Caller) -> None:
+async def test_every_change_of_a_plan_emits_its_label(api: Caller) -> None:
     query = await begun(api)
     await api.approve(query)
     await api.serve("actions", None)
@@ -120,7 +122,7 @@ async def test_the_subject_is_the_bytes_behind_the_digest(api: Caller) -> None:
     assert shown["dispatchers"].keys() == {"*"}
 
 
-async def test_a_rejected_revision_stays_a_draft_and_is_not_presented_again(api: Caller) -> None:
+async def test_a_rejected_revision_cannot_be_presented_again(api: Caller) -> None:
     query = await begun(
         api,
         specs.delegated(
@@ -140,12 +142,12 @@ async def test_a_rejected_revision_stays_a_draft_and_is_not_presented_again(api:
     await api.serve("actions", None)
     _, rejected, again, stored, executed = map(inner, output_of(await api.ended(query)))
     assert rejected == {"rejected": True, "feedback": "No refunds."}
-    assert "Revision 1 of the plan p1 was answered with 'reject': No refunds." in again
+    assert "Revision 1 of the plan p1 was answered with 'reject' and the feedback 'No refunds.'." in again
     assert (stored["revision"], stored["status"], executed["status"]) == (2, "draft", "executed")
     revisions = (await api.read(f"/plans/{first['target']}/revisions"))["items"]
     assert [(r["revision"], r["status"], r["decision"], r["feedback"]) for r in revisions] == [
-        (1, "rejected", "reject", "No refunds."),
         (2, "executed", None, None),
+        (1, "rejected", "reject", "No refunds."),
     ]
     assert await listed(api, decision="rejected") == []  # the current revision was approved
 
@@ -154,7 +156,7 @@ async def listed(api: Caller, **filters: Any) -> list[str]:
     return [plan["id"] for plan in (await api.read("/plans", **filters))["items"]]
 
 
-async def test_rejected_and_revised_plans_are_found(api: Caller) -> None:
+async def test_plans_are_found_by_their_decision(api: Caller) -> None:
     await api.register(specs.planning())
     decided = {}
     for decision in ("reject", "revise"):
@@ -176,7 +178,7 @@ async def test_rejected_and_revised_plans_are_found(api: Caller) -> None:
     again["body"] = {"actions": [specs.BOOK]}
     assert (await api.do("/plans", again))["revision"] == 3
     revisions = (await api.read(f"/plans/{plan['id']}/revisions"))["items"]
-    assert [r["status"] for r in revisions] == ["rejected", "replaced", "draft"]
+    assert [r["status"] for r in revisions] == ["draft", "replaced", "rejected"]
 
 
 async def test_revise_sends_the_feedback_back(api: Caller) -> None:
@@ -189,7 +191,7 @@ async def test_revise_sends_the_feedback_back(api: Caller) -> None:
     assert (plan["status"], plan["decision"], plan["partial"]) == ("draft", "revise", {"keep": [0]})
 
 
-async def test_a_plan_answers_to_its_key_and_to_its_id_only_in_its_thread(api: Caller) -> None:
+async def test_a_plan_is_found_by_key_or_id_only_in_its_thread(api: Caller) -> None:
     await api.register(specs.planning())
     stored = inner(
         output_of(
@@ -210,7 +212,7 @@ async def test_a_plan_answers_to_its_key_and_to_its_id_only_in_its_thread(api: C
     ]
 
 
-async def test_a_body_that_does_not_match_names_every_place(api: Caller) -> None:
+async def test_an_invalid_body_lists_every_error(api: Caller) -> None:
     await api.register(specs.planning())
     body = {"actions": [{"kind": "book"}, {"kind": "refund", "cents": 0}, {"kind": "fly"}], "mood": 1}
     query = await api.run(specs.delegated(("storePlan", {"specName": "Routing", "body": body})))
@@ -259,7 +261,7 @@ async def test_kinds_with_dispatchers_of_their_own_are_sent_one_at_a_time(api: C
     assert (executed["entitiesAffected"], executed["summary"]) == (3, "Booked. Refunded.")
 
 
-async def test_a_failed_action_fails_the_plan_and_says_what_took_effect(api: Caller) -> None:
+async def test_a_failed_action_fails_the_plan_and_shows_its_effects(api: Caller) -> None:
     parts = {"actionDispatcher": None, "actionDispatchers": {"book": "client", "refund": "client"}}
     query = await begun(api, **parts)
     await api.approve(query)
@@ -336,7 +338,7 @@ async def approve_and(plangate: World, query_id: str, change: Any) -> None:
         await change(tx, approval["target"])
 
 
-async def test_a_revision_after_the_approval_is_not_what_was_approved(plangate: World, api: Caller) -> None:
+async def test_a_revision_stored_after_the_approval_is_not_approved(plangate: World, api: Caller) -> None:
     query = await begun(api)
 
     async def revise(tx: Any, plan_id: str) -> None:
@@ -355,9 +357,7 @@ async def test_a_revision_after_the_approval_is_not_what_was_approved(plangate: 
     assert (await api.read("/plans"))["items"][0]["status"] == "draft"
 
 
-async def test_a_reference_that_went_after_the_approval_refuses_the_plan(
-    plangate: World, api: Caller
-) -> None:
+async def test_a_reference_lost_after_the_approval_rejects_the_plan(plangate: World, api: Caller) -> None:
     await api.register(specs.planning(references=[{"name": "Seats", "schema": {"type": "array"}}]))
     made = await api.do("/references", {"kind": "Seats", "value": [1, 2]})
     handle = {"kind": "Seats", "id": made["id"]}
@@ -372,7 +372,7 @@ async def test_a_reference_that_went_after_the_approval_refuses_the_plan(
     assert await plangate.value("SELECT count(*) FROM outgoing_calls") == 0
 
 
-async def test_references_reach_the_dispatcher_and_nobody_else(plangate: World, api: Caller) -> None:
+async def test_reference_values_reach_only_the_dispatcher(plangate: World, api: Caller) -> None:
     await api.register(specs.planning(references=[{"name": "Seats", "schema": {"type": "array"}}]))
     secret = "window-seat-4711"
     made = await api.do("/references", {"kind": "Seats", "value": [secret], "glimpse": {"count": 1}})
@@ -389,7 +389,7 @@ async def test_references_reach_the_dispatcher_and_nobody_else(plangate: World, 
     assert secret.encode() not in (await api.get(f"/approvals/{approval['id']}/subject")).content
 
 
-async def test_a_plan_pins_its_references_until_it_is_over(plangate: World, api: Caller, owner: Any) -> None:
+async def test_a_plan_pins_its_references_until_it_ends(plangate: World, api: Caller, owner: Any) -> None:
     await api.register(
         specs.planning(references=[{"name": "Seats", "schema": {"type": "array"}, "ttlMs": 3_600_000}])
     )
@@ -408,7 +408,7 @@ async def test_a_plan_pins_its_references_until_it_is_over(plangate: World, api:
 
 
 @pytest.mark.parametrize("how", ["expired", "cancelled", "reject"])
-async def test_after_a_gate_that_came_to_nothing_a_draft_pins_for_seven_days(
+async def test_a_draft_without_a_decision_pins_for_seven_days(
     plangate: World, api: Caller, owner: Any, how: str
 ) -> None:
     await api.register(specs.planning(references=[{"name": "Seats", "schema": {"type": "array"}}]))
@@ -430,7 +430,7 @@ async def test_after_a_gate_that_came_to_nothing_a_draft_pins_for_seven_days(
     assert 6.9 < left.total_seconds() / 86400 <= 7
 
 
-async def test_inputs_of_an_execution_fit_the_runtime_also_where_no_variable_reads_them(api: Caller) -> None:
+async def test_inputs_of_an_execution_match_the_input_schema(api: Caller) -> None:
     schema = {"type": "object", "properties": {"n": {"type": "integer"}}, "additionalProperties": False}
     await api.register(specs.planning(inputSchema=schema))
     ended = await api.run(specs.store_and_execute(inputs={"n": "one"}), inputs={"n": 1})
@@ -444,7 +444,7 @@ async def test_inputs_of_an_execution_fit_the_runtime_also_where_no_variable_rea
     await api.ended(query)
 
 
-async def test_whatever_dispatchers_say_the_answer_is_one_that_can_be_kept_and_read(api: Caller) -> None:
+async def test_any_result_of_a_dispatcher_is_stored_readably(api: Caller) -> None:
     """More entities than a number holds, and more words than anybody reads; the rows have it all."""
     await api.register(
         specs.planning(
@@ -485,7 +485,7 @@ async def lapsed(plangate: World, owner: Any, query: str) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("outcome", ["succeeded", "failed"])
-async def test_an_outcome_that_nobody_knows_waits_for_a_person(
+async def test_an_unknown_outcome_waits_for_a_person(
     plangate: World, api: Caller, owner: Any, outcome: str
 ) -> None:
     query = await begun(api)
@@ -514,7 +514,7 @@ async def test_an_outcome_that_nobody_knows_waits_for_a_person(
     refused(await api.post(path, {"outcome": outcome}), 409)
 
 
-async def test_long_details_are_kept_by_each_action_and_shortened_in_the_answer(
+async def test_long_details_are_stored_and_truncated_in_the_summary(
     plangate: World, api: Caller, owner: Any
 ) -> None:
     """A thousand rows of a megabyte are no transaction of a second, and no answer for a model."""
@@ -572,7 +572,7 @@ async def test_a_retry_is_not_offered_before_its_row_says_dispatched(
     await api.ended(query)
 
 
-async def test_where_replay_is_safe_a_lapsed_dispatch_is_offered_again(
+async def test_a_safe_dispatch_is_offered_again_after_its_claim_expires(
     plangate: World, api: Caller, owner: Any
 ) -> None:
     query = await begun(api, actionDispatcher={"kind": "client", "replay": "safe"})
@@ -584,7 +584,7 @@ async def test_where_replay_is_safe_a_lapsed_dispatch_is_offered_again(
     assert inner(output_of(await api.ended(query))[1])["status"] == "executed"
 
 
-async def test_a_dispatch_that_is_lost_three_times_waits_for_a_person_also_where_replay_is_safe(
+async def test_a_dispatch_lost_three_times_waits_for_a_person(
     plangate: World, api: Caller, owner: Any
 ) -> None:
     query = await begun(api, actionDispatcher={"kind": "client", "replay": "safe"})
@@ -612,7 +612,7 @@ async def test_a_dispatch_that_is_lost_three_times_waits_for_a_person_also_where
 # -- cancelling
 
 
-async def test_cancelling_before_anybody_took_the_dispatch_skips_it(plangate: World, api: Caller) -> None:
+async def test_canceling_an_unclaimed_dispatch_skips_it(plangate: World, api: Caller) -> None:
     query = await begun(api)
     await api.approve(query)
     await api.until(query, "waiting", "client_call")
@@ -626,7 +626,7 @@ async def test_cancelling_before_anybody_took_the_dispatch_skips_it(plangate: Wo
     assert (last["type"], last["error"]["code"]) == ("error", "cancelled")
 
 
-async def test_cancelling_while_somebody_works_on_the_dispatch_leaves_it_unknown(api: Caller) -> None:
+async def test_canceling_a_claimed_dispatch_leaves_it_unknown(api: Caller) -> None:
     query = await begun(api)
     await api.approve(query)
     (call,) = await api.claim("actions")
@@ -684,7 +684,7 @@ async def test_a_host_revises_by_key_and_by_id(api: Caller) -> None:
     refused(await api.post("/plans", {**body, "planId": "pln_" + "0" * 26}), 404)
 
 
-async def test_executing_a_plan_that_ran_makes_a_copy_with_a_life_of_its_own(api: Caller) -> None:
+async def test_executing_a_plan_again_makes_an_independent_copy(api: Caller) -> None:
     await api.register(specs.planning())
     plan = await api.do("/plans", {"specName": "Routing", "body": specs.BODY})
     first = await api.do(f"/plans/{plan['id']}/execute", {})
@@ -702,13 +702,13 @@ async def test_executing_a_plan_that_ran_makes_a_copy_with_a_life_of_its_own(api
     assert (await api.read(f"/plans/{copy['id']}"))["status"] == "executed"
 
 
-async def test_a_host_cannot_execute_while_a_gate_is_open_nor_a_rejected_revision(api: Caller) -> None:
+async def test_a_host_cannot_execute_at_an_open_gate_or_after_a_rejection(api: Caller) -> None:
     await api.register(specs.planning())
     plan = await api.do("/plans", {"specName": "Routing", "body": specs.BODY})
     path = f"/plans/{plan['id']}/execute"
     query = await api.do(path, {})
     approval = await api.gate(query["id"])
-    refused(await api.post(path, {}), 409, "plan_gate_open")
+    refused(await api.post(path, {}), 409, "plan_approval_pending")
     good(await api.decide(approval["id"], "reject", feedback="no"))
     ended = await api.ended(query["id"])
     assert json.loads(ended["output"]) == {"rejected": True, "feedback": "no"}
@@ -716,7 +716,7 @@ async def test_a_host_cannot_execute_while_a_gate_is_open_nor_a_rejected_revisio
     assert "next revision" in body["detail"]
 
 
-async def test_storing_says_what_is_wrong_where(api: Caller) -> None:
+async def test_storing_reports_errors_with_their_place(api: Caller) -> None:
     await api.register(specs.planning())
     bad = {"specName": "Routing", "body": {"actions": [specs.BOOK, {"kind": "refund", "cents": "5"}, {}]}}
     body = refused(await api.post("/plans", bad), 422, "invalid")
@@ -732,7 +732,7 @@ async def test_storing_says_what_is_wrong_where(api: Caller) -> None:
     assert (await api.read("/plans"))["items"] == []
 
 
-async def test_a_runtime_version_registered_meanwhile_changes_nothing_for_a_running_query(
+async def test_a_running_query_keeps_its_runtime_version(
     api: Caller,
 ) -> None:
     query = await begun(api)

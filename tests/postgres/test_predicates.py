@@ -1,4 +1,4 @@
-"""Approval predicates in processes of the user: asked through the client transport, once; doubt asks a person."""
+"""Approval predicates in client processes: called once; any doubt requires approval."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ async def registered(api: Caller) -> dict[str, Any]:
     return await api.register(described)
 
 
-async def test_a_process_says_that_no_approval_is_needed(api: Caller, registered: dict[str, Any]) -> None:
+async def test_a_process_can_waive_the_approval(api: Caller, registered: dict[str, Any]) -> None:
     query = (await api.submit(ADD))["id"]
     call = await api.serve(NAME, False)
     assert (call["purpose"], call["args"]) == ("predicate", {"n": 41})
@@ -56,7 +56,7 @@ async def test_a_process_says_that_no_approval_is_needed(api: Caller, registered
         ({"error": "KeyError: 'n'"}, "KeyError: 'n'"),
     ],
 )
-async def test_anything_but_false_asks_a_person(
+async def test_anything_but_false_requires_approval(
     api: Caller, registered: dict[str, Any], answer: dict[str, Any], why: str | None
 ) -> None:
     query = (await api.submit(ADD))["id"]
@@ -75,7 +75,7 @@ async def test_anything_but_false_asks_a_person(
     assert output_of(await api.ended(query))[0]["result"] == 42
 
 
-async def test_silence_asks_a_person(
+async def test_a_predicate_without_an_answer_requires_approval(
     plangate: World, api: Caller, owner: Any, registered: dict[str, Any]
 ) -> None:
     query = (await api.submit(ADD))["id"]
@@ -89,7 +89,7 @@ async def test_silence_asks_a_person(
     assert work["error"]["message"] == "The predicate 'large' did not answer: no process answered in time."
 
 
-async def test_a_process_that_took_the_question_and_ended_is_silent(
+async def test_a_process_that_dies_with_the_predicate_requires_approval(
     plangate: World, api: Caller, owner: Any, registered: dict[str, Any]
 ) -> None:
     query = (await api.submit(ADD))["id"]
@@ -101,7 +101,7 @@ async def test_a_process_that_took_the_question_and_ended_is_silent(
     assert work["error"]["message"] == "The predicate 'large' did not answer: no process answered in time."
 
 
-async def test_it_is_asked_once_though_the_query_sleeps_and_its_process_changes(
+async def test_a_predicate_is_evaluated_once_across_parking_and_takeover(
     plangate: World, second: World, api: Caller, registered: dict[str, Any]
 ) -> None:
     query = (await api.submit(ADD))["id"]

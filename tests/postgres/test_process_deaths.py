@@ -1,4 +1,4 @@
-"""What the end of a process says about the queries that it worked on: nothing, until the process is known to be dead."""
+"""Only the death of a process counts against its queries."""
 
 from __future__ import annotations
 
@@ -7,12 +7,14 @@ from typing import Any
 
 import pytest
 
-from app.base.errors import Unavailable
+from app.agents.limits import AgentLimits
+from app.assembly import FeatureLimits
 from app.base.ids import new_id
 from app.engine import ending, lease_store
 from app.engine.ending import QueryEndings
-from app.engine.lease_store import Claim
+from app.engine.models import QueryClaim
 from app.engine.processes import ProcessLocks, ProcessRecord
+from app.engine.service import mark_for_ending, wake_query
 from app.journal.models import Entry, Lease, QueryChange, Work
 from tests.support import specs
 from tests.support.world import World, world
@@ -29,14 +31,18 @@ class Processes:
         self._owner = owner
 
     async def started(self, id: str, parent: str | None = None, *, lock: bool = False) -> str:
-        await lease_store.register_process(self.db, id, parent_id=parent, host="test", pid=1, holds_lock=lock)
+        await lease_store.register_process(
+            self.db, id=id, parent_id=parent, host="test", pid=1, holds_lock=lock
+        )
         return id
 
-    async def claim(self, id: str) -> dict[str, Claim]:
-        return {c.query_id: c for c in await lease_store.claim(self.db, id, 100, LEASE_S)}
+    async def claim(self, id: str) -> dict[str, QueryClaim]:
+        return {c.query_id: c for c in await lease_store.claim(self.db, owner=id, limit=100, lease_s=LEASE_S)}
 
-    async def claim_suspects(self, id: str, limit: int = 100, company: int = 0) -> dict[str, Claim]:
-        claims = await lease_store.claim(self.db, id, limit, LEASE_S, suspects=True, company=company)
+    async def claim_suspects(self, id: str, limit: int = 100, company: int = 0) -> dict[str, QueryClaim]:
+        claims = await lease_store.claim(
+            self.db, owner=id, limit=limit, lease_s=LEASE_S, suspects=True, company=company
+        )
         return {c.query_id: c for c in claims}
 
     async def counts(self, query_id: str) -> tuple[int, int]:
@@ -49,7 +55,7 @@ class Processes:
         return row["deaths"], row["own_deaths"]
 
     async def die(self, id: str) -> None:
-        assert await lease_store.end_process(self.db, id, "died", LEASE_S)
+        assert await lease_store.end_process(self.db, id=id, reason="died", lease_s=LEASE_S)
 
     async def died_with(self, *ids: str) -> None:
         """Processes claim everything and die, one after the other."""
@@ -60,7 +66,7 @@ class Processes:
 
     async def presumed_dead(self, id: str) -> bool:
         """Whether this process is presumed dead after a minute of silence."""
-        await lease_store.presume_dead(self.db, 60.0)
+        await lease_store.presume_dead(self.db, silent_s=60.0)
         reason = await self._owner.fetchval("SELECT end_reason FROM processes WHERE id = $1", id)
         return bool(reason == "presumed_dead")
 
@@ -86,7 +92,7 @@ def progress() -> Entry:
 # -- what counts
 
 
-async def test_an_expired_lease_moves_the_query_and_counts_nothing(idle: World, processes: Processes) -> None:
+async def test_an_expired_lease_moves_the_query_without_counting(idle: World, processes: Processes) -> None:
     (query,) = await queued(idle, 1)
     for name in ("prc_a", "prc_b", "prc_a", "prc_b", "prc_a"):
         await processes.started(name)
@@ -94,19 +100,17 @@ async def test_an_expired_lease_moves_the_query_and_counts_nothing(idle: World, 
         assert await processes.counts(query) == (0, 0)
         for alive in ("prc_a", "prc_b"):
             await lease_store.report_process(
-                processes.db, alive, [("acme", query, found[query].epoch)], LEASE_S
+                processes.db, id=alive, leases=[("acme", query, found[query].epoch)], lease_s=LEASE_S
             )
         await processes.lapse()
 
 
-async def test_a_death_counts_for_every_query_in_flight_and_is_known_once(
-    idle: World, processes: Processes
-) -> None:
+async def test_a_death_counts_once_for_every_query_in_flight(idle: World, processes: Processes) -> None:
     a, b = await queued(idle, 2)
     await processes.started("prc_a")
     await processes.claim("prc_a")
     await processes.die("prc_a")
-    assert not await lease_store.end_process(processes.db, "prc_a", "died", LEASE_S)
+    assert not await lease_store.end_process(processes.db, id="prc_a", reason="died", lease_s=LEASE_S)
     found = await processes.claim(await processes.started("prc_b"))
     assert {q: c.lost for q, c in found.items()} == {a: True, b: True}
     assert await processes.counts(a) == await processes.counts(b) == (1, 0)
@@ -124,9 +128,11 @@ async def test_a_silent_process_is_presumed_dead_only_by_writable_time(
     found = await processes.claim(await processes.started("prc_b"))
     assert await processes.counts(query) == (0, 0)
     await owner.execute("UPDATE writable_time SET elapsed_ms = elapsed_ms + 61000")
-    await lease_store.report_process(processes.db, "prc_b", [("acme", query, found[query].epoch)], LEASE_S)
+    await lease_store.report_process(
+        processes.db, id="prc_b", leases=[("acme", query, found[query].epoch)], lease_s=LEASE_S
+    )
     assert await processes.presumed_dead("prc_a")
-    await lease_store.end_process(processes.db, "prc_b", "stopped", LEASE_S)
+    await lease_store.end_process(processes.db, id="prc_b", reason="stopped", lease_s=LEASE_S)
     assert query in await processes.claim("prc_c")
     assert await processes.counts(query) == (1, 0)
 
@@ -142,7 +148,7 @@ async def test_a_presumed_death_is_taken_back_when_the_process_reports_again(
     await owner.execute("UPDATE writable_time SET elapsed_ms = elapsed_ms + 61000")
     await owner.execute("UPDATE processes SET heartbeat_ms = 61000 WHERE id <> 'prc_a'")
     assert await processes.presumed_dead("prc_a")
-    await lease_store.report_process(processes.db, "prc_a", [], LEASE_S)
+    await lease_store.report_process(processes.db, id="prc_a", leases=[], lease_s=LEASE_S)
     assert await owner.fetchval("SELECT end_reason FROM processes WHERE id = 'prc_a'") is None
     await processes.die("prc_b")
     assert query in await processes.claim("prc_a")
@@ -154,7 +160,7 @@ async def test_an_outage_adds_next_to_nothing_to_writable_time(
 ) -> None:
     await processes.started("prc_a")
     await owner.execute("UPDATE writable_time SET ticked_at = now() - interval '1 hour'")
-    await lease_store.report_process(processes.db, "prc_a", [], LEASE_S)
+    await lease_store.report_process(processes.db, id="prc_a", leases=[], lease_s=LEASE_S)
     assert await owner.fetchval("SELECT elapsed_ms FROM writable_time") <= 5000
 
 
@@ -164,17 +170,17 @@ async def test_a_claim_whose_response_was_lost_counts_against_no_query(
     (query,) = await queued(idle, 1)
     await processes.started("prc_a")
     await processes.claim("prc_a")  # and the response does not arrive
-    await lease_store.report_process(processes.db, "prc_a", [], LEASE_S)
+    await lease_store.report_process(processes.db, id="prc_a", leases=[], lease_s=LEASE_S)
     assert await processes.claim("prc_b") == {}, "it may still be on its way"
     await owner.execute("UPDATE queries SET resumed_at = now() - interval '6 s'")
-    await lease_store.report_process(processes.db, "prc_a", [], LEASE_S)
+    await lease_store.report_process(processes.db, id="prc_a", leases=[], lease_s=LEASE_S)
     await processes.die("prc_a")
     found = await processes.claim("prc_b")
     assert not found[query].lost
     assert await processes.counts(query) == (0, 0)
 
 
-async def test_progress_begins_the_count_anew(idle: World, processes: Processes) -> None:
+async def test_progress_resets_the_count(idle: World, processes: Processes) -> None:
     (query,) = await queued(idle, 1)
     await processes.died_with("prc_a")
     claim = (await processes.claim(await processes.started("prc_b")))[query]
@@ -187,14 +193,12 @@ async def test_progress_begins_the_count_anew(idle: World, processes: Processes)
     claim = (await processes.claim_suspects(await processes.started("prc_child", "prc_c")))[query]
     assert await processes.counts(query) == (2, 0)
     await idle.services.journal.commit(Lease("acme", query, claim.epoch), progress())
-    await lease_store.end_process(processes.db, "prc_child", "stopped", LEASE_S)
+    await lease_store.end_process(processes.db, id="prc_child", reason="stopped", lease_s=LEASE_S)
     assert query in await processes.claim("prc_c")
     assert await processes.counts(query) == (0, 0)
 
 
-async def test_a_query_that_parks_or_leaves_in_good_order_is_innocent(
-    idle: World, processes: Processes
-) -> None:
+async def test_a_query_that_parks_or_is_released_is_innocent(idle: World, processes: Processes) -> None:
     a, b = await queued(idle, 2)
     await processes.died_with("prc_a", "prc_b")
     found = await processes.claim_suspects(await processes.started("prc_child", "prc_p"))
@@ -202,8 +206,8 @@ async def test_a_query_that_parks_or_leaves_in_good_order_is_innocent(
         Lease("acme", a, found[a].epoch), Entry(change=QueryChange("waiting", "approval", 0))
     )
     async with idle.services.db.transaction("acme") as tx:
-        await lease_store.wake(tx, a)
-    await lease_store.end_process(processes.db, "prc_child", "stopped", LEASE_S)
+        await wake_query(tx, query_id=a)
+    await lease_store.end_process(processes.db, id="prc_child", reason="stopped", lease_s=LEASE_S)
     assert set(await processes.claim("prc_c")) == {a}
     assert set(await processes.claim_suspects("prc_d")) == {b}
     assert (await processes.counts(a), await processes.counts(b)) == ((0, 0), (2, 0))
@@ -212,9 +216,7 @@ async def test_a_query_that_parks_or_leaves_in_good_order_is_innocent(
 # -- suspects
 
 
-async def test_after_two_deaths_only_child_processes_take_the_queries_side_by_side(
-    idle: World, processes: Processes
-) -> None:
+async def test_after_two_deaths_queries_run_in_child_processes(idle: World, processes: Processes) -> None:
     suspects = await queued(idle, 16)
     await processes.died_with("prc_a", "prc_b")
     assert await processes.claim(await processes.started("prc_c")) == {}
@@ -227,7 +229,7 @@ async def test_after_two_deaths_only_child_processes_take_the_queries_side_by_si
     assert taken == set(suspects)
 
 
-async def test_a_child_with_several_queries_that_dies_is_split_until_the_culprit_is_known(
+async def test_the_queries_of_a_dead_child_are_split_until_one_is_the_culprit(
     idle: World, processes: Processes
 ) -> None:
     await queued(idle, 5)
@@ -245,16 +247,16 @@ async def test_a_child_with_several_queries_that_dies_is_split_until_the_culprit
             found = await processes.claim_suspects(f"prc_k{n}")
         sizes.append(len(found))
         assert await processes.counts(culprit) == (2, 0)
-        assert await lease_store.culprits(processes.db, 3) == []
+        assert await lease_store.culprits(processes.db, fatal_deaths=3) == []
         await processes.die(f"prc_k{n}")
         if len(found) == 1:
             break
     assert sizes == [5, 3, 2, 1]
-    (found_out,) = await lease_store.culprits(processes.db, 3)
+    (found_out,) = await lease_store.culprits(processes.db, fatal_deaths=3)
     assert (found_out.query_id, found_out.deaths, found_out.own_deaths) == (culprit, 2, 1)
 
 
-async def test_what_must_run_alone_joins_no_other_query(idle: World, processes: Processes) -> None:
+async def test_a_query_that_must_run_alone_shares_no_child(idle: World, processes: Processes) -> None:
     (query,) = await queued(idle, 1)
     await processes.died_with("prc_a", "prc_b")
     await processes.claim_suspects(await processes.started("prc_k", "prc_p"))
@@ -274,7 +276,7 @@ async def test_a_childs_own_deaths_are_not_reset_by_progress(idle: World, proces
     assert await processes.counts(query) == (0, 1)
 
 
-async def test_a_child_that_ran_another_query_before_names_no_culprit(
+async def test_a_child_that_ran_another_query_identifies_no_culprit(
     idle: World, processes: Processes
 ) -> None:
     a, b = await queued(idle, 2)
@@ -283,18 +285,16 @@ async def test_a_child_that_ran_another_query_before_names_no_culprit(
     await idle.services.journal.commit(
         Lease("acme", a, found[a].epoch), Entry(change=QueryChange("succeeded", output=b"1"))
     )
-    assert await lease_store.end_process(processes.db, "prc_k", "died", LEASE_S, queries=2)
+    assert await lease_store.end_process(processes.db, id="prc_k", reason="died", lease_s=LEASE_S, queries=2)
     assert await processes.counts(b) == (2, 0)
-    assert await lease_store.culprits(processes.db, 3) == []
+    assert await lease_store.culprits(processes.db, fatal_deaths=3) == []
     assert await processes.claim_suspects(await processes.started("prc_l", "prc_p"), company=1) == {}
     await processes.claim_suspects("prc_l")
-    assert await lease_store.end_process(processes.db, "prc_l", "died", LEASE_S, queries=1)
+    assert await lease_store.end_process(processes.db, id="prc_l", reason="died", lease_s=LEASE_S, queries=1)
     assert await processes.counts(b) == (2, 1)
 
 
-async def test_children_end_with_their_parent_and_that_counts_against_nobody(
-    idle: World, processes: Processes
-) -> None:
+async def test_children_end_with_their_parent_without_counting(idle: World, processes: Processes) -> None:
     (query,) = await queued(idle, 1)
     await processes.died_with("prc_a", "prc_b")
     await processes.started("prc_p")
@@ -307,7 +307,7 @@ async def test_children_end_with_their_parent_and_that_counts_against_nobody(
 # -- file locks
 
 
-async def test_a_free_lock_is_a_death_and_a_held_one_never_is(
+async def test_a_free_file_lock_is_a_death_and_a_held_one_is_not(
     idle: World, processes: Processes, owner: Any, tmp_path: Path
 ) -> None:
     (query,) = await queued(idle, 1)
@@ -328,7 +328,7 @@ async def test_a_free_lock_is_a_death_and_a_held_one_never_is(
     assert not (tmp_path / "processes" / "prc_dead.lock").exists()
 
 
-async def test_a_process_that_stops_in_good_order_is_no_death(site: Any, cluster: Any, owner: Any) -> None:
+async def test_a_graceful_stop_is_not_a_death(site: Any, cluster: Any, owner: Any) -> None:
     async with world(site, cluster.operator_key) as w:
         assert await owner.fetchval("SELECT end_reason FROM processes") is None
         started = w.services.worker.owner
@@ -336,33 +336,23 @@ async def test_a_process_that_stops_in_good_order_is_no_death(site: Any, cluster
     assert tuple(row) == (started, "stopped")
 
 
-async def test_nothing_is_leased_to_a_process_that_is_not_on_record(
-    site: Any, cluster: Any, owner: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    register, tries = lease_store.register_process, 0
-
-    async def away(*args: Any, **named: Any) -> None:
-        nonlocal tries
-        tries += 1
-        if tries < 3:
-            raise Unavailable("The database cannot be reached.")
-        await register(*args, **named)
-
-    monkeypatch.setattr(lease_store, "register_process", away)
-    monkeypatch.setattr("app.engine.worker.TICK_S", 0.05)
-    async with world(site, cluster.operator_key) as w:
+async def test_an_unregistered_process_gets_no_lease(site: Any, cluster: Any, owner: Any) -> None:
+    limits = FeatureLimits(worker_tick_s=0.05)
+    async with world(site, cluster.operator_key, limits=limits, started=False) as w:
+        registrations = w.faults.fail("register_process", times=2)
+        await w.services.start()
         await w.api.register(specs.mock())
         query = (await w.api.submit())["id"]
         assert (await w.api.ended(query))["status"] == "succeeded"
         owners = await owner.fetch("SELECT id FROM processes")
-    assert tries >= 3
+    assert registrations.seen >= 3
     assert len(owners) == 1
 
 
 # -- ending step by step
 
 
-async def test_what_was_set_aside_is_ended_with_everything_attached_the_last_event_last(
+async def test_a_query_set_aside_is_ended_with_its_plan_and_calls(
     plangate: World, owner: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """One hook fails at first: what others closed stays closed, and no terminal event is written before it succeeds."""
@@ -378,13 +368,15 @@ async def test_what_was_set_aside_is_ended_with_everything_attached_the_last_eve
 
     services = plangate.services
     for task in services.worker._tasks:
-        if task.get_name() == "worker-chore":
+        if task.get_name() == "worker-periodic":
             task.cancel()  # the worker's own endings have no hook that fails
     runner = services.worker._advance.__self__  # type: ignore[attr-defined]
     endings = QueryEndings(services.db, (*runner._end_hooks, hook), retry_s=0.0)
     epoch = await owner.fetchval("SELECT lease_epoch FROM queries WHERE id = $1", query)
     async with services.db.transaction("acme") as tx:
-        await lease_store.mark_for_ending(tx, query, epoch, "poisoned", "It ended 3 processes.")
+        await mark_for_ending(
+            tx, query_id=query, epoch=epoch, code="poisoned", message="It ended 3 processes."
+        )
     monkeypatch.setattr("app.engine.ending.log", ending.log)
     await endings.finish_due()
     found = await api.read(f"/queries/{query}")
@@ -405,7 +397,7 @@ async def test_what_was_set_aside_is_ended_with_everything_attached_the_last_eve
 
 
 async def test_a_query_whose_end_fails_in_one_transaction_is_ended_in_several(
-    idle: World, owner: Any, site: Any, cluster: Any, monkeypatch: pytest.MonkeyPatch
+    idle: World, owner: Any, site: Any, cluster: Any
 ) -> None:
     await idle.api.register(specs.mock())
     query = (await idle.api.submit())["id"]
@@ -420,8 +412,8 @@ async def test_a_query_whose_end_fails_in_one_transaction_is_ended_in_several(
         if tried == 1:
             raise ValueError("a plan that cannot be read")
 
-    monkeypatch.setattr("app.agents.runner.MAX_LOADS", 1)
-    async with world(site, cluster.operator_key, started=False) as w:
+    limits = FeatureLimits(agents=AgentLimits(max_loads=1))
+    async with world(site, cluster.operator_key, started=False, limits=limits) as w:
         w.services.runtimes.get = broken  # type: ignore[method-assign]
         runner = w.services.worker._advance.__self__  # type: ignore[attr-defined]
         runner._end_hooks = (hook,)
@@ -430,7 +422,7 @@ async def test_a_query_whose_end_fails_in_one_transaction_is_ended_in_several(
     assert (ended["error"]["code"], tried) == ("internal_error", 1), "the periodic task has hooks of its own"
 
 
-async def test_what_an_earlier_version_stranded_is_repaired(plangate: World, owner: Any) -> None:
+async def test_rows_stranded_by_an_earlier_version_are_repaired(plangate: World, owner: Any) -> None:
     """A query that was ended without its hooks: its plan is executing, its actions dispatched, where nobody can settle."""
     api = plangate.api
     await api.register(specs.planning())
@@ -463,6 +455,6 @@ async def test_a_full_worker_moves_expired_leases_on(idle: World, processes: Pro
     await processes.claim_suspects(await processes.started("prc_k", "prc_p"))
     await processes.lapse()
     assert await lease_store.count_suspects(processes.db) == 0
-    assert await lease_store.claim(processes.db, "prc_full", 0, LEASE_S) == []
+    assert await lease_store.claim(processes.db, owner="prc_full", limit=0, lease_s=LEASE_S) == []
     assert await lease_store.count_suspects(processes.db) == 1
     assert set(await processes.claim_suspects("prc_l")) == {query}

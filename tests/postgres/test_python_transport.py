@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
-from app.assembly import Site
+from app.deployment import Deployment
+from app.tools.transports.python import installed_functions
 from tests.support import specs
 from tests.support.client import Caller, inner, output_of, refused
 from tests.support.cluster import Cluster
@@ -98,14 +99,16 @@ def operator_code(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     broken = "ledger.broken = operators_tools_that_is_not_there:x"
     (info / "entry_points.txt").write_text("\n".join(["[plangate.tools]", *points, broken, ""]))
     monkeypatch.syspath_prepend(str(tmp_path))
+    installed_functions.cache_clear()
     yield lambda: sys.modules["operators_tools"]
+    installed_functions.cache_clear()
     module = sys.modules.pop("operators_tools", None)
     if module is not None:
         module.HELD.set()
 
 
 @pytest_asyncio.fixture
-async def plangate(cluster: Cluster, site: Site, operator_code: Any) -> AsyncIterator[World]:
+async def plangate(cluster: Cluster, site: Deployment, operator_code: Any) -> AsyncIterator[World]:
     async with world(site, cluster.operator_key) as running:
         yield running
 
@@ -157,12 +160,12 @@ async def test_a_function_gets_the_arguments_and_the_call(api: Caller, operator_
         ),
     ],
 )
-async def test_what_goes_wrong_is_told_to_the_model(api: Caller, function: str, told: str) -> None:
+async def test_exceptions_are_errors_for_the_model(api: Caller, function: str, told: str) -> None:
     await api.register(spec(function))
     assert (await answered(api))["error"] == told
 
 
-async def test_a_result_that_nothing_stores_is_an_error(api: Caller) -> None:
+async def test_a_result_that_is_not_json_is_an_error(api: Caller) -> None:
     await api.register(spec("spell"))
     assert (await answered(api))["error"].startswith(
         "add ran, but its result cannot be kept: A string contains NUL (\\u0000), which cannot be stored. "
@@ -175,14 +178,14 @@ async def test_async_functions_run_on_the_loop(api: Caller) -> None:
 
 
 @pytest.mark.parametrize("function", ["hang", "block"])
-async def test_one_that_does_not_return_in_time_is_unknown(api: Caller, function: str) -> None:
+async def test_a_function_that_exceeds_its_timeout_is_unknown(api: Caller, function: str) -> None:
     await api.register(spec(function, timeoutMs=100))
     assert (await answered(api))["error"] == (
         "It is unknown whether add ran: it did not return within 0.1 s. Check before you repeat it."
     )
 
 
-async def test_what_nobody_installed_is_refused_at_registration(api: Caller) -> None:
+async def test_an_unknown_entry_point_is_rejected_at_registration(api: Caller) -> None:
     (flaw,) = refused(await api.post("/runtimes", spec("nothing")), 422)["errors"]
     assert flaw["pointer"] == "/tools/0/transport/entryPoint"
     assert flaw["message"].startswith(
@@ -190,13 +193,14 @@ async def test_what_nobody_installed_is_refused_at_registration(api: Caller) -> 
     )
 
 
-async def test_a_process_without_the_function_says_so(
-    cluster: Cluster, site: Site, plangate: World, api: Caller
+async def test_a_process_without_the_function_reports_it(
+    cluster: Cluster, site: Deployment, plangate: World, api: Caller
 ) -> None:
     """The operator took it out after it was registered."""
     await api.register(spec("add"))
     await plangate.services.worker.drain(0)
     sys.path.pop(0)
+    installed_functions.cache_clear()
     async with world(site, cluster.operator_key) as bare:
         async with asyncio.timeout(10):
             told = (await answered(bare.api))["error"]

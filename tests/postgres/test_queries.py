@@ -60,7 +60,7 @@ async def test_waiting_ends_with_the_query_or_with_the_time(api: Caller) -> None
     assert (await asyncio.wait_for(waiting, 5))["status"] == "cancelled"
 
 
-async def test_cancelling_is_at_once_once_and_said_in_the_journal(api: Caller) -> None:
+async def test_canceling_is_immediate_idempotent_and_journaled(api: Caller) -> None:
     query = await gated(api)
     first = await api.do(f"/queries/{query['id']}/cancel")
     again = await api.do(f"/queries/{query['id']}/cancel")
@@ -73,7 +73,7 @@ async def test_cancelling_is_at_once_once_and_said_in_the_journal(api: Caller) -
     refused(await api.post(f"/queries/{NOBODY}/cancel"), 404)
 
 
-async def test_what_is_over_stays_as_it_is(api: Caller) -> None:
+async def test_an_ended_query_does_not_change(api: Caller) -> None:
     await api.register(specs.mock())
     query = await api.run()
     assert (await api.do(f"/queries/{query['id']}/cancel"))["status"] == "succeeded"
@@ -109,7 +109,7 @@ async def test_a_newcomer_may_interrupt(api: Caller) -> None:
     assert (found["status"], found["error"]["code"]) == ("cancelled", "interrupted")
 
 
-async def test_a_thread_is_made_on_first_use_of_its_key(api: Caller) -> None:
+async def test_a_thread_is_created_on_first_use_of_its_key(api: Caller) -> None:
     await api.register(specs.mock())
     one, two = await api.run(threadKey="mine"), await api.run(threadKey="mine")
     three, four = await api.run(), await api.run(threadId=one["threadId"])
@@ -119,7 +119,7 @@ async def test_a_thread_is_made_on_first_use_of_its_key(api: Caller) -> None:
     assert len({q["threadId"] for q in at_once}) == 1
 
 
-async def test_the_same_spec_is_the_same_runtime_and_another_the_next_version(api: Caller) -> None:
+async def test_the_same_spec_is_the_same_version_and_a_new_one_the_next(api: Caller) -> None:
     first = await api.post("/runtimes", specs.mock("one"))
     same = await api.post("/runtimes", dict(reversed(specs.mock("one").items())))
     second = await api.post("/runtimes", specs.mock("two"))
@@ -167,9 +167,7 @@ async def test_a_retired_version_cannot_be_named_by_new_queries(api: Caller) -> 
     assert len((await api.read("/threads"))["items"]) == 1
 
 
-async def test_everything_wrong_with_a_spec_is_named_at_once_and_nothing_stored(
-    plangate: World, api: Caller
-) -> None:
+async def test_all_errors_of_a_spec_are_reported_and_nothing_is_stored(plangate: World, api: Caller) -> None:
     bad = specs.spec(specs.agent("a"), specs.agent("a"), specs.agent("c", "coordinator"), interpreter="tea")
     found = refused(await api.post("/runtimes", bad), 422, "invalid")
     assert len(found["errors"]) >= 1
@@ -180,7 +178,7 @@ async def test_everything_wrong_with_a_spec_is_named_at_once_and_nothing_stored(
     assert await plangate.value("SELECT count(*) FROM runtimes") == 0
 
 
-async def test_the_coordinator_answers_unless_another_is_named(api: Caller) -> None:
+async def test_the_coordinator_answers_unless_the_query_names_an_agent(api: Caller) -> None:
     await api.register(specs.planning())
     assert (await api.run(specs.script()))["agent"] == "chief"
     named = await api.run(specs.script(), agent="doer")
@@ -221,7 +219,7 @@ async def test_lists_page_newest_first_and_filter(api: Caller) -> None:
     refused(await api.get("/plans", cursor=page["nextCursor"] or cursor["cursor"]), 400, "malformed")
 
 
-async def test_the_work_tree_says_who_did_what_for_whom(api: Caller) -> None:
+async def test_the_work_tree_shows_agents_and_their_callers(api: Caller) -> None:
     await api.register(
         specs.scripted(
             specs.tool("add"),
@@ -258,7 +256,7 @@ async def test_the_work_tree_says_who_did_what_for_whom(api: Caller) -> None:
         (("add", {}), "do not match the tool's schema"),
     ],
 )
-async def test_a_call_that_cannot_be_made_is_never_made(
+async def test_an_invalid_call_is_never_made(
     plangate: World, api: Caller, call: tuple[str, Any], says: str
 ) -> None:
     await api.register(specs.scripted(specs.tool("add")))
@@ -267,7 +265,7 @@ async def test_a_call_that_cannot_be_made_is_never_made(
     assert await plangate.value("SELECT count(*) FROM outgoing_calls") == 0
 
 
-async def test_a_tools_error_and_a_bad_result_are_told_to_the_model(api: Caller) -> None:
+async def test_tool_errors_and_invalid_results_are_returned_to_the_model(api: Caller) -> None:
     await api.register(specs.scripted(specs.tool("add", outputSchema=specs.NUMBER)))
     query = await api.submit(specs.script(("add", {"n": 1}), ("add", {"n": 2})))
     await api.serve("add", error="No more numbers.")
@@ -277,9 +275,7 @@ async def test_a_tools_error_and_a_bad_result_are_told_to_the_model(api: Caller)
     assert "does not match its outputSchema: /n" in bad["error"]
 
 
-async def test_a_call_that_everybody_who_takes_it_loses_is_not_offered_for_ever(
-    plangate: World, api: Caller, owner: Any
-) -> None:
+async def test_a_call_lost_three_times_is_no_longer_offered(plangate: World, api: Caller, owner: Any) -> None:
     await api.register(specs.scripted(specs.tool("look", replay="safe")))
     query = await api.submit(specs.script(("look", {"n": 1})))
     for claims in (1, 2, 3):
@@ -293,7 +289,7 @@ async def test_a_call_that_everybody_who_takes_it_loses_is_not_offered_for_ever(
     assert output_of(await api.ended(query["id"])) == [
         {
             "tool": "look",
-            "error": "It is unknown whether look ran: 3 times a process took the call and did not answer in time. "
+            "error": "It is unknown whether look ran: 3 processes claimed the call in turn, and none posted a result in time. "
             "Check before you repeat it.",
         }
     ]
@@ -302,7 +298,7 @@ async def test_a_call_that_everybody_who_takes_it_loses_is_not_offered_for_ever(
     assert (await api.do("/tool-calls/claim", {"tools": [{"name": "look"}]}))["calls"] == []
 
 
-async def test_a_lapsed_call_that_may_not_repeat_is_unknown_and_the_query_goes_on(
+async def test_an_expired_claim_of_an_unsafe_call_is_unknown(
     plangate: World, api: Caller, owner: Any
 ) -> None:
     await api.register(specs.scripted(specs.tool("add"), specs.tool("look", replay="safe")))
@@ -323,7 +319,7 @@ async def test_a_lapsed_call_that_may_not_repeat_is_unknown_and_the_query_goes_o
     assert told["error"]["code"] == "outcome_unknown"
 
 
-async def test_a_call_goes_to_one_claimant_and_its_token_is_needed(api: Caller) -> None:
+async def test_a_call_has_one_claimant_and_requires_its_token(api: Caller) -> None:
     await api.register(specs.scripted(specs.tool("add")))
     query = await api.submit(specs.script(("add", {"n": 1})))
     (call,) = await api.claim("add")
@@ -343,6 +339,27 @@ async def test_a_call_goes_to_one_claimant_and_its_token_is_needed(api: Caller) 
     await api.ended(query["id"])
     (told,) = await api.events(query["id"], "tool-progress")
     assert (told["label"], told["phaseIndex"], told["toolName"]) == ("halfway", 1, "add")
+
+
+async def test_a_tool_emits_events_of_its_own_types(api: Caller) -> None:
+    await api.register(specs.scripted(specs.tool("add")))
+    query = await api.submit(specs.script(("add", {"n": 1})))
+    (call,) = await api.claim("add")
+    path, token = f"/tool-calls/{call['workId']}", {"claimToken": call["claimToken"]}
+    page = {"page": 1, "of": [None, "two"]}
+    await api.do(f"{path}/events", {**token, "eventType": "page-scanned", "data": page})
+    await api.do(f"{path}/events", {**token, "eventType": "done"})
+    refused(await api.post(f"{path}/events", {**token, "eventType": "big", "data": "x" * 65_536}), 413)
+    refused(await api.post(f"{path}/events", {**token, "eventType": ""}), 422)
+    refused(await api.post(f"{path}/events", {"claimToken": "another", "eventType": "mine"}), 409)
+    good(await api.result(call, 1))
+    await api.ended(query["id"])
+    refused(await api.post(f"{path}/events", {**token, "eventType": "late"}), 409)
+    emitted = await api.events(query["id"], "custom")
+    assert [(e["eventType"], e["data"], e["workId"]) for e in emitted] == [
+        ("page-scanned", page, call["workId"]),
+        ("done", None, call["workId"]),
+    ]
 
 
 async def test_a_claim_ends_with_the_tools_time(plangate: World, api: Caller) -> None:
@@ -401,7 +418,7 @@ async def test_a_claim_may_be_restricted(api: Caller) -> None:
     refused(await api.post("/tool-calls/claim", {"tools": [{"name": "add"}], "purpose": "predicate"}), 422)
 
 
-async def test_what_a_tool_returns_reads_back_equal(api: Caller) -> None:
+async def test_tool_results_round_trip(api: Caller) -> None:
     await api.register(specs.scripted(specs.tool("add")))
     value = {"a": [1, 1.5, -0.0, 2**63 - 1, None, True, "é\u2028🙂"], "b": {"": {}}}
     query = await api.submit(specs.script(("add", {"n": 1})))
@@ -429,12 +446,11 @@ async def test_the_statements_of_a_standard_run_are_few(plangate: World, api: Ca
     def note(record: asyncpg.connection.LoggedQuery) -> None:
         statements.append(record.query)
 
-    engine = plangate.services.db._engine
+    pool = plangate.services.db._pool
     async with contextlib.AsyncExitStack() as stack:
         watched = []
         for _ in range(6):  # the whole pool
-            connection = await stack.enter_async_context(engine.connect())
-            watched.append((await connection.get_raw_connection()).driver_connection)
+            watched.append((await stack.enter_async_context(pool.acquire())).raw)
     for raw in watched:
         raw.add_query_logger(note)
     accepted = await api.submit()
@@ -442,8 +458,15 @@ async def test_the_statements_of_a_standard_run_are_few(plangate: World, api: Ca
     for raw in watched:
         raw.remove_query_logger(note)
     assert (await api.ended(accepted["id"]))["status"] == "succeeded"
-    chores = ("query_heads", "due_", "sweep_", "claim_queries", "plangate.tenant = ''", "report_process")
-    mine = [s for s in statements if not any(c in s for c in chores)]
+    periodic_tasks = (
+        "query_heads",
+        "due_",
+        "sweep_",
+        "claim_queries",
+        "plangate.tenant = ''",
+        "report_process",
+    )
+    mine = [s for s in statements if not any(c in s for c in periodic_tasks)]
     assert any("submit_query" in s for s in mine)
     assert any("journal_commit" in s for s in mine)
     assert len(mine) <= 16, mine

@@ -1,4 +1,4 @@
-"""Parts of files, their headers alone, and what a repeated upload gives."""
+"""Ranges and headers of files, and repeated uploads."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ async def asked(api: Caller, path: str, method: str = "GET", **headers: str) -> 
         ("Bytes=0-9", (0, 10)),
     ],
 )
-async def test_a_part_is_given(api: Caller, range: str, part: tuple[int, int]) -> None:
+async def test_a_range_is_returned(api: Caller, range: str, part: tuple[int, int]) -> None:
     for path in await at_both(api, BODY):
         found = await asked(api, path, range=range)
         assert (found.status_code, found.content) == (206, BODY[slice(*part)])
@@ -55,7 +55,7 @@ async def test_a_part_is_given(api: Caller, range: str, part: tuple[int, int]) -
 
 
 @pytest.mark.parametrize("range", ["bytes=10-", "bytes=10-20", f"bytes={10**17}-", "bytes=-0"])
-async def test_a_part_that_is_not_there_is_a_416(api: Caller, range: str) -> None:
+async def test_a_range_out_of_bounds_is_a_416(api: Caller, range: str) -> None:
     for path in await at_both(api, BODY):
         found = await asked(api, path, range=range)
         refused(found, 416, "range_not_satisfiable")
@@ -75,21 +75,21 @@ async def test_a_part_that_is_not_there_is_a_416(api: Caller, range: str) -> Non
         "bytes=٠-٣",
     ],
 )
-async def test_what_is_not_one_part_is_answered_as_a_whole(api: Caller, range: str) -> None:
+async def test_several_ranges_return_the_whole_body(api: Caller, range: str) -> None:
     (path, _) = await at_both(api, BODY)
     found = await api.request("GET", path, headers={b"range": range.encode()})  # type: ignore[dict-item]
     assert (found.status_code, found.content) == (200, BODY)
     assert "content-range" not in found.headers
 
 
-async def test_of_an_empty_body_all_is_given(api: Caller) -> None:
+async def test_an_empty_body_is_returned_whole(api: Caller) -> None:
     for path in await at_both(api, b""):
         for range in ("bytes=0-", "bytes=-1"):
             found = await asked(api, path, range=range)
             assert (found.status_code, found.content) == (200, b"")
 
 
-async def test_a_part_is_of_the_body_that_the_reader_knows(api: Caller) -> None:
+async def test_if_range_requires_the_same_body(api: Caller) -> None:
     for path in await at_both(api, BODY):
         for known, expected in (
             (TAG, 206),
@@ -115,7 +115,7 @@ async def test_the_headers_alone(api: Caller, plangate: World) -> None:
         assert (await asked(plangate.other, path, range="bytes=0-1")).status_code == 404
 
 
-async def test_large_parts_come_in_pieces(api: Caller) -> None:
+async def test_large_ranges_are_streamed(api: Caller) -> None:
     body = os.urandom(3 * PIECE_BYTES)
     for path in await at_both(api, body):
         for begin, end in (
@@ -132,7 +132,7 @@ def cut_short(blobs: Path, body: bytes) -> None:
         kept.write_bytes(body[:-1])
 
 
-async def test_a_body_that_is_not_there_has_no_parts(api: Caller, plangate: World) -> None:
+async def test_a_range_of_a_missing_body_is_an_error(api: Caller, plangate: World) -> None:
     for path in await at_both(api, BODY):
         cut_short(Path(plangate.site.blobs), BODY)
         refused(await asked(api, path, range="bytes=0-1"), 503, "blob_lost")
@@ -147,7 +147,7 @@ async def upload(api: Caller, home: str, body: bytes, name: str = "a", **headers
     return await api.request("PUT", f"/artifacts/design/{name}?threadId={home}", content=body, headers=given)
 
 
-async def test_an_upload_is_only_over_what_its_sender_knows(api: Caller) -> None:
+async def test_if_match_guards_an_upload(api: Caller) -> None:
     home = await thread(api)
     refused(await upload(api, home, b"x", if_match=TAG), 412, "file_changed")
     good(await upload(api, home, BODY, if_none_match="*"))
@@ -160,7 +160,7 @@ async def test_an_upload_is_only_over_what_its_sender_knows(api: Caller) -> None
     assert (await api.get(f"/threads/{home}/files/artifacts/design/a")).content == b"x"
 
 
-async def test_a_repeated_upload_is_made_once(api: Caller) -> None:
+async def test_a_repeated_upload_is_stored_once(api: Caller) -> None:
     home = await thread(api)
     first = await upload(api, home, b"one", idempotency_key="k", if_none_match="*")
     good(await upload(api, home, b"two"))

@@ -1,4 +1,4 @@
-"""`/readyz` says what the database does: reads, writes, or neither."""
+"""`/readyz` reports whether the database takes reads and writes."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import asyncpg
 
-from app.assembly import Site
+from app.deployment import Deployment
 from tests.postgres.test_metrics import of, read
 from tests.support import specs
 from tests.support.client import good, refused
@@ -62,8 +62,8 @@ async def test_a_read_only_database_is_ready_for_reads(plangate: World, owner: a
     good(await plangate.http.get("/readyz?need=writes"))
 
 
-async def test_however_many_ask_writes_are_tried_once_a_second(
-    cluster: Cluster, site: Site, owner: asyncpg.Connection
+async def test_writes_are_checked_at_most_once_a_second(
+    cluster: Cluster, site: Deployment, owner: asyncpg.Connection
 ) -> None:
     async with world(site, cluster.operator_key, started=False) as running:
         count = "SELECT pg_current_xact_id()::text::bigint"
@@ -74,7 +74,7 @@ async def test_however_many_ask_writes_are_tried_once_a_second(
         assert 1 <= used <= 2 + time.monotonic() - began, "a transaction that writes has a number"
 
 
-async def test_without_a_database_nothing_works(cluster: Cluster, site: Site) -> None:
+async def test_readiness_fails_without_a_database(cluster: Cluster, site: Deployment) -> None:
     nowhere = replace(site, dsn="postgresql://plangate@127.0.0.1:1/nowhere")
     async with world(nowhere, cluster.operator_key, started=False) as running:
         problem = refused(await running.http.get("/readyz"), 503, "unavailable")

@@ -1,4 +1,4 @@
-"""References: the same value is the same handle, kept out of prompts, gone when its time is over."""
+"""References: equal values share a handle, stay out of prompts, and expire."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import hashlib
 import json
 from typing import Any
 
+import httpx
 import pytest
 
 from app.references.service import PIECE_BYTES, ReferenceExpired
@@ -50,7 +51,7 @@ async def test_the_same_value_is_stored_once_under_one_handle(plangate: World, a
     assert good(other)["id"] != made["id"]
 
 
-async def test_a_value_matches_its_kind_or_is_refused_with_the_place(api: Caller) -> None:
+async def test_a_value_that_violates_its_kind_is_rejected_with_the_place(api: Caller) -> None:
     await kinds(api)
     body = refused(await api.post("/references", {"kind": "Seats", "value": ["1A", 2]}), 422)
     assert body["errors"][0]["pointer"] == "/value/1"
@@ -58,7 +59,7 @@ async def test_a_value_matches_its_kind_or_is_refused_with_the_place(api: Caller
     assert body["errors"] == [{"pointer": "/kind", "message": "declared are: Brief, Cart, Seats"}]
 
 
-async def test_past_its_time_it_is_gone_and_not_merely_absent(
+async def test_an_expired_reference_is_gone_rather_than_not_found(
     plangate: World, api: Caller, owner: Any
 ) -> None:
     await kinds(api)
@@ -79,7 +80,8 @@ async def test_past_its_time_it_is_gone_and_not_merely_absent(
 
 
 @pytest.mark.parametrize("how", ["expired", "swept", "deleted"])
-async def test_what_was_gone_is_made_anew(plangate: World, api: Caller, owner: Any, how: str) -> None:
+async def test_an_expired_reference_can_be_created_again(idle: World, owner: Any, how: str) -> None:
+    api = idle.api
     await kinds(api)
     body = {"kind": "Brief", "value": {"a": 1}}
     made = await api.do("/references", {**body, "glimpse": {"g": 1}})
@@ -89,7 +91,7 @@ async def test_what_was_gone_is_made_anew(plangate: World, api: Caller, owner: A
     else:
         await owner.execute(EXPIRE)
     if how == "swept":
-        assert await plangate.services.references.sweep() == 1
+        assert await idle.services.references.sweep() == 1
     again = await api.post("/references", {**body, "glimpse": {"g": 2}})
     assert again.status_code == 201
     assert good(again)["glimpse"] == {"g": 2}
@@ -99,14 +101,14 @@ async def test_what_was_gone_is_made_anew(plangate: World, api: Caller, owner: A
     assert (await api.post("/references", body)).status_code == 200
 
 
-async def test_a_time_to_live_of_nothing_is_over_at_once(api: Caller) -> None:
+async def test_a_ttl_of_zero_expires_at_once(api: Caller) -> None:
     await api.register(specs.mock(references=[{"name": "Flash", "schema": {"type": "object"}, "ttlMs": 0}]))
     made = await api.do("/references", {"kind": "Flash", "value": {}})
     assert made["expiresAt"] == made["createdAt"]
     refused(await api.get(f"/references/Flash/{made['id']}"), 410, "reference_expired")
 
 
-async def test_two_at_the_same_time_make_one(plangate: World, api: Caller) -> None:
+async def test_concurrent_creations_make_one_reference(plangate: World, api: Caller) -> None:
     await kinds(api)
     body = {"kind": "Seats", "value": ["1A"]}
     answers = await asyncio.gather(*(api.post("/references", body) for _ in range(5)))
@@ -115,7 +117,7 @@ async def test_two_at_the_same_time_make_one(plangate: World, api: Caller) -> No
     assert await plangate.value("SELECT count(*) FROM reference_values") == 1
 
 
-async def test_no_tenant_learns_what_another_one_stored(plangate: World, api: Caller) -> None:
+async def test_ids_reveal_nothing_to_other_tenants(plangate: World, api: Caller) -> None:
     await kinds(api)
     await plangate.other.register(specs.mock(references=KINDS, tenant="other"))
     body = {"kind": "Seats", "value": ["1A"]}
@@ -132,7 +134,7 @@ async def test_no_tenant_learns_what_another_one_stored(plangate: World, api: Ca
     assert [r["id"] for r in (await plangate.other.read("/references"))["items"]] == [good(theirs)["id"]]
 
 
-async def test_an_id_tells_nothing_of_a_small_value(api: Caller) -> None:
+async def test_an_id_reveals_nothing_about_a_small_value(api: Caller) -> None:
     await kinds(api)
     made = await api.do("/references", {"kind": "Seats", "value": ["1A"]})
     guesses = [b'["1A"]', b'Seats["1A"]', b'Seats\0["1A"]']
@@ -153,7 +155,7 @@ async def test_a_declared_glimpse_is_everybodys(api: Caller) -> None:
     assert (await api.do("/references", body))["glimpse"] == {"count": 3, "first": [1, 2]}
 
 
-async def test_the_later_expiry_and_the_first_glimpse_stand(api: Caller, owner: Any) -> None:
+async def test_the_later_expiry_and_the_first_glimpse_are_kept(api: Caller, owner: Any) -> None:
     await kinds(api)
     first = await api.do("/references", {"kind": "Brief", "value": {"a": 1}, "glimpse": {"g": 1}})
     second = await api.do("/references", {"kind": "Brief", "value": {"a": 1}, "glimpse": {"g": 2}})
@@ -184,17 +186,17 @@ async def test_an_expired_value_cannot_be_deleted_whether_swept_or_not(
         await plangate.services.references.sweep()
 
 
-async def test_the_sweeper_goes_in_small_steps(plangate: World, api: Caller, owner: Any) -> None:
-    await kinds(api)
+async def test_the_sweeper_works_in_small_steps(idle: World, owner: Any) -> None:
+    await kinds(idle.api)
     for n in range(20):
-        await api.do("/references", {"kind": "Brief", "value": {"n": n}})
+        await idle.api.do("/references", {"kind": "Brief", "value": {"n": n}})
     await owner.execute(EXPIRE)
-    assert await plangate.services.references.sweep() == 20
+    assert await idle.services.references.sweep() == 20
     steps = await owner.fetch(
         "SELECT count(*) AS n FROM reference_values WHERE value IS NULL GROUP BY xmin::text"
     )
     assert sorted(step["n"] for step in steps) == [4, 8, 8]
-    assert await plangate.services.references.sweep() == 0
+    assert await idle.services.references.sweep() == 0
 
 
 async def test_large_values_are_the_point_up_to_a_size(api: Caller) -> None:
@@ -211,7 +213,7 @@ async def test_large_values_are_the_point_up_to_a_size(api: Caller) -> None:
     refused(await api.post("/references", {"kind": "Seats", "value": far_too_much}), 413, "too_large")
 
 
-async def test_a_large_value_is_handled_as_a_small_one_is(api: Caller) -> None:
+async def test_large_values_behave_like_small_ones(api: Caller) -> None:
     """Handle, glimpse, canonical bytes, repetition: whichever process looked at it."""
     await kinds(api)
     value = {"z": "é" * 400_000, "ids": [{"b": n, "a": None} for n in range(20_000)]}
@@ -252,7 +254,7 @@ async def test_a_large_value_is_handled_as_a_small_one_is(api: Caller) -> None:
         ({"kind": "Seats", "value": [1e300] * 300_000 + ["1e999"]}, 400, "malformed", "beyond the range"),
     ],
 )
-async def test_a_large_body_is_refused_as_a_small_one_is(
+async def test_large_bodies_are_rejected_like_small_ones(
     api: Caller, body: Any, status: int, slug: str, told: str
 ) -> None:
     await kinds(api)
@@ -262,7 +264,7 @@ async def test_a_large_body_is_refused_as_a_small_one_is(
     assert told in json.dumps(refused(answer, status, slug))
 
 
-async def test_a_tenant_may_have_a_limit_of_its_own(plangate: World, api: Caller) -> None:
+async def test_a_tenant_limit_applies_to_references(plangate: World, api: Caller) -> None:
     await plangate.tenant("modest", maxReferenceBytes=100)
     modest = plangate.operator("modest")
     await modest.register(specs.mock(references=KINDS, tenant="modest"))
@@ -271,7 +273,7 @@ async def test_a_tenant_may_have_a_limit_of_its_own(plangate: World, api: Caller
     assert body["detail"] == "A reference holds at most 100 bytes of JSON; this value has 101."
 
 
-async def test_a_reader_gets_the_stored_bytes_piece_by_piece(plangate: World, api: Caller) -> None:
+async def test_a_reader_streams_the_stored_bytes(plangate: World, api: Caller) -> None:
     await kinds(api)
     value = [f"{n:09}" for n in range(60_000)]
     made = await api.do("/references", {"kind": "Seats", "value": value})
@@ -283,7 +285,24 @@ async def test_a_reader_gets_the_stored_bytes_piece_by_piece(plangate: World, ap
     assert answer.headers["content-type"] == "application/json"
 
 
-async def test_a_reader_who_rests_holds_no_connection_and_no_value(plangate: World, api: Caller) -> None:
+async def test_a_part_of_a_value_is_read_by_its_path(plangate: World, api: Caller) -> None:
+    await kinds(api)
+    made = await api.do("/references", {"kind": "Seats", "value": [f"{n:09}" for n in range(60_000)]})
+
+    async def part(expression: str, caller: Caller = api, id: str = made["id"]) -> httpx.Response:
+        return await caller.request("GET", f"/references/Seats/{id}/part", params={"path": expression})
+
+    assert good(await part("length(@)")) == 60_000
+    assert good(await part("[59998:70000]")) == ["000059998", "000059999"]
+    assert good(await part("[0].missing")) is None
+    refused(await part("[0:50000]"), 413, "too_large")
+    problem = refused(await part("[0:"), 422, "invalid")
+    assert problem["errors"][0]["pointer"] == "query:path"
+    refused(await part("@", id="0" * 64), 404, "reference_not_found")
+    refused(await part("@", caller=plangate.operator("other")), 404, "reference_not_found")
+
+
+async def test_a_slow_reader_holds_no_connection_and_no_value(plangate: World, api: Caller) -> None:
     await kinds(api)
     made = await api.do("/references", {"kind": "Seats", "value": ["x" * 1000] * 1000})
     reads = [await plangate.services.references.read("acme", "Seats", made["id"]) for _ in range(20)]
@@ -321,7 +340,7 @@ async def test_handles_are_listed_newest_first_by_kind_and_page(api: Caller) -> 
     assert set(everything[0]) == {"kind", "id", "glimpse", "sizeBytes", "createdAt", "expiresAt", "workId"}
 
 
-async def test_the_cost_of_a_page_does_not_grow_with_what_is_gone(owner: Any, api: Caller) -> None:
+async def test_the_cost_of_a_page_does_not_grow_with_expired_references(owner: Any, api: Caller) -> None:
     """Nor with the other kinds: a page is read from an index of what is there."""
     await owner.execute(
         "INSERT INTO reference_values (tenant_id, kind, id, value, digest, size_bytes, glimpse, created_at)"

@@ -1,4 +1,4 @@
-"""References that a plan names: pinned, shown, and sent to its dispatcher and nowhere else."""
+"""References that a plan names: pinned, shown, and sent only to the dispatcher."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ async def planning(api: Caller, **parts: Any) -> None:
 
 
 @pytest.mark.parametrize("gone", ["missing", "expired", "deleted"])
-async def test_a_plan_that_names_what_is_gone_is_not_stored(api: Caller, owner: Any, gone: str) -> None:
+async def test_a_plan_that_names_an_expired_reference_is_rejected(api: Caller, owner: Any, gone: str) -> None:
     await planning(api)
     (there,) = await seats(api, "1A")
     (handle,) = await seats(api, "2B")
@@ -59,9 +59,7 @@ async def test_a_plan_that_names_what_is_gone_is_not_stored(api: Caller, owner: 
     assert (await api.read("/plans"))["items"] == []
 
 
-async def test_a_pinned_value_reads_and_is_listed_as_any_other(
-    plangate: World, api: Caller, owner: Any
-) -> None:
+async def test_a_pinned_value_is_read_and_listed_normally(plangate: World, api: Caller, owner: Any) -> None:
     await planning(api)
     handle, other = await seats(api, "1A", "2B")
     query = await begun(api, [handle])
@@ -75,7 +73,7 @@ async def test_a_pinned_value_reads_and_is_listed_as_any_other(
     assert again.status_code == 200
 
 
-async def test_a_draft_lets_go_after_seven_days(plangate: World, api: Caller, owner: Any) -> None:
+async def test_a_draft_releases_its_pins_after_seven_days(plangate: World, api: Caller, owner: Any) -> None:
     await planning(api)
     (handle,) = await seats(api, "1A")
     runtime = (await api.read("/runtimes"))["items"][0]["id"]
@@ -97,8 +95,8 @@ async def days_left(w: World) -> Any:
     return None if left is None else left.total_seconds() / 86400
 
 
-async def test_a_plan_that_was_approved_and_never_begun_is_a_draft_again(site: Any, cluster: Any) -> None:
-    """The process that was to begin it was gone when its query was cancelled: nobody begins it under that approval."""
+async def test_an_approved_plan_that_never_began_is_a_draft_again(site: Any, cluster: Any) -> None:
+    """The process that was to begin it was gone when its query was canceled: nobody begins it under that approval."""
     async with world(site, cluster.operator_key) as working:
         await planning(working.api)
         (handle,) = await seats(working.api, "1A")
@@ -124,7 +122,7 @@ async def test_a_plan_that_was_approved_and_never_begun_is_a_draft_again(site: A
         assert await working.value("SELECT count(*) FROM reference_pins") == 0
 
 
-async def test_a_revision_names_what_the_one_before_it_still_keeps(
+async def test_a_revision_can_name_references_pinned_by_the_previous_one(
     plangate: World, api: Caller, owner: Any
 ) -> None:
     await planning(api)
@@ -143,7 +141,7 @@ async def test_a_revision_names_what_the_one_before_it_still_keeps(
     refused(await api.post("/plans", {**body, "body": naming([kept])}), 410, "reference_expired")
 
 
-async def test_a_sweeper_and_a_pin_do_not_pass_each_other(plangate: World, api: Caller, owner: Any) -> None:
+async def test_a_sweep_and_a_pin_are_serialized(plangate: World, api: Caller, owner: Any) -> None:
     """While a plan is being stored, the sweeper leaves what it names alone."""
     await planning(api)
     (handle,) = await seats(api, "1A")
@@ -160,7 +158,7 @@ async def test_a_sweeper_and_a_pin_do_not_pass_each_other(plangate: World, api: 
 # -- dispatch
 
 
-async def test_one_that_expires_while_the_approver_takes_his_time_is_sent(api: Caller, owner: Any) -> None:
+async def test_a_pinned_reference_outlives_its_expiry_until_dispatch(api: Caller, owner: Any) -> None:
     await planning(api)
     (handle,) = await seats(api, "1A")
     query = await begun(api, [handle])
@@ -172,7 +170,7 @@ async def test_one_that_expires_while_the_approver_takes_his_time_is_sent(api: C
     assert inner(output_of(await api.ended(query))[1])["status"] == "executed"
 
 
-async def test_one_that_is_deleted_before_the_approval_fails_the_plan(plangate: World, api: Caller) -> None:
+async def test_a_reference_deleted_before_the_approval_fails_the_plan(plangate: World, api: Caller) -> None:
     await planning(api)
     kept, lost = await seats(api, "1A", "2B")
     query = await begun(api, [kept, lost])
@@ -183,7 +181,7 @@ async def test_one_that_is_deleted_before_the_approval_fails_the_plan(plangate: 
     assert await plangate.value("SELECT count(*) FROM outgoing_calls") == 0
 
 
-async def test_one_that_is_deleted_before_it_is_taken_fails_the_plan(api: Caller) -> None:
+async def test_a_reference_deleted_before_the_claim_fails_the_plan(api: Caller) -> None:
     await planning(api)
     kept, lost = await seats(api, "1A", "2B")
     query = await begun(api, [kept, lost])
@@ -197,7 +195,7 @@ async def test_one_that_is_deleted_before_it_is_taken_fails_the_plan(api: Caller
     assert (answer["status"], answer["actions"][0]["error"]["message"]) == ("failed", told)
 
 
-async def test_a_value_that_was_changed_behind_the_service_is_not_sent(api: Caller, owner: Any) -> None:
+async def test_a_tampered_value_is_not_sent(api: Caller, owner: Any) -> None:
     await planning(api)
     (handle,) = await seats(api, "1A")
     query = await begun(api, [handle])
@@ -209,7 +207,7 @@ async def test_a_value_that_was_changed_behind_the_service_is_not_sent(api: Call
     assert "is not the one that was created" in error
 
 
-async def test_what_is_too_much_for_one_dispatch_is_not_approved(
+async def test_references_too_large_for_one_dispatch_open_no_gate(
     plangate: World, api: Caller, owner: Any
 ) -> None:
     await planning(api)
@@ -224,7 +222,7 @@ async def test_what_is_too_much_for_one_dispatch_is_not_approved(
     assert (await api.read("/approvals"))["items"] == []
 
 
-async def test_actions_that_are_sent_one_by_one_are_bounded_one_by_one(api: Caller, owner: Any) -> None:
+async def test_separately_sent_actions_have_separate_limits(api: Caller, owner: Any) -> None:
     await planning(api, actionDispatcher=None, actionDispatchers={"book": "client", "refund": "client"})
     handles = await seats(api, "1A", "2B", "3C")
     await owner.execute("UPDATE reference_values SET size_bytes = $1", 30 * MIB)
@@ -233,7 +231,7 @@ async def test_actions_that_are_sent_one_by_one_are_bounded_one_by_one(api: Call
 
 
 @pytest.mark.parametrize(("glimpse_bytes", "count", "shown"), [(4000, 40, 31), (1000, 100, 100)])
-async def test_a_gate_shows_glimpses_as_far_as_they_fit_and_says_how_many_more_there_are(
+async def test_a_gate_shows_a_bounded_number_of_glimpses_and_counts_the_rest(
     api: Caller, glimpse_bytes: int, count: int, shown: int
 ) -> None:
     """In its event and in the inbox; what is approved has them all."""
@@ -253,7 +251,7 @@ async def test_a_gate_shows_glimpses_as_far_as_they_fit_and_says_how_many_more_t
     assert [r["id"] for r in subject["references"]] == [h["id"] for h in handles]
 
 
-async def test_one_claim_carries_no_more_than_fits(api: Caller) -> None:
+async def test_a_claim_has_a_size_limit(api: Caller) -> None:
     """What is too much for one answer is there for the next."""
     await planning(api, actionDispatcher=None, actionDispatchers={"book": "client", "refund": "client"})
     handles = await seats(api, *(str(n) + "x" * 13_000_000 for n in range(6)))
@@ -292,7 +290,7 @@ async def test_an_http_dispatcher_gets_the_values_in_its_body(site: Any, cluster
     assert got == [{"Seats": {handle["id"]: [{"deep": [1, None, "ü"]}]}}]
 
 
-async def test_the_value_is_nowhere_but_in_its_reference(plangate: World, api: Caller, owner: Any) -> None:
+async def test_a_reference_value_is_stored_nowhere_else(plangate: World, api: Caller, owner: Any) -> None:
     await planning(api)
     secret = "window-seat-4711"
     made = await api.do("/references", {"kind": "Seats", "value": [secret], "glimpse": {"count": 1}})
@@ -311,3 +309,16 @@ async def test_the_value_is_nowhere_but_in_its_reference(plangate: World, api: C
         )
         held += [table] * bool(found)
     assert held == ["reference_values"]
+
+
+async def test_a_plan_names_a_hundred_references_at_most(api: Caller) -> None:
+    await planning(api)
+    handles = await seats(api, *(str(n) for n in range(101)))
+    body = {"actions": [{**specs.BOOK, "references": handles}]}
+    problem = refused(await api.post("/plans", {"specName": "Routing", "body": body}), 422)
+    assert problem["detail"] == (
+        "A plan names at most 100 references, so that people can read what they approve; this one names 101. Put "
+        "values that belong together into one reference, or make several plans."
+    )
+    body["actions"][0]["references"] = handles[:100]
+    assert (await api.do("/plans", {"specName": "Routing", "body": body}))["status"] == "draft"

@@ -1,4 +1,4 @@
-"""Registering a spec: every problem at once, what is stored is what runs, and a table in a prompt gives nothing."""
+"""Registering a spec: all problems at once, and the stored spec is what runs."""
 
 from __future__ import annotations
 
@@ -54,9 +54,7 @@ async def test_the_interpreter_is_part_of_the_version(api: Caller) -> None:
     assert [m["version"] for m in made] == [1, 2, 3, 4]
 
 
-async def test_problems_of_every_kind_are_told_at_once_in_the_spelling_of_the_author(
-    plangate: World, api: Caller
-) -> None:
+async def test_all_problems_are_reported_with_the_authors_spelling(plangate: World, api: Caller) -> None:
     """Those that the library finds, and those that only the service can; where the author wrote them."""
     inside = {"kind": "http", "url": "http://10.0.0.1/"}
     spec = {
@@ -126,7 +124,7 @@ def exploding() -> dict[str, Any]:
         ({"inputSchema": exploding()}, "/inputSchema"),
     ],
 )
-async def test_a_schema_whose_references_explode_is_refused(
+async def test_a_schema_with_exploding_references_is_rejected(
     api: Caller, parts: dict[str, Any], pointer: str
 ) -> None:
     body = refused(await api.post("/runtimes", specs.spec(**{"agents": [specs.agent()], **parts})), 422)
@@ -148,7 +146,7 @@ async def test_odd_characters_in_names_are_problems_of_the_spec(
     assert any(repr(name) in e["message"] for e in errors), errors
 
 
-async def test_a_glimpse_that_no_value_could_have_is_refused(api: Caller) -> None:
+async def test_an_impossible_glimpse_is_rejected(api: Caller) -> None:
     glimpse = {
         "a": "lenght(rows)",
         "b": "rows[?x].{n: sort_by(@, &upper(name))}",
@@ -178,7 +176,7 @@ def reference(name: str) -> dict[str, Any]:
     return {"name": name, "schema": {"type": "object"}, "glimpse": {"n/m": "length("}}
 
 
-async def test_a_spec_of_another_tenant_is_not_taken(plangate: World) -> None:
+async def test_a_spec_of_another_tenant_is_rejected(plangate: World) -> None:
     caller = await plangate.key("read", "runtimes:write")
     checked = await caller.do("/runtimes/validate", specs.spec(specs.agent(tools=["gone"]), tenant="other"))
     assert [e["pointer"] for e in checked["errors"]] == ["/agents/0/tools/0", "/tenant/resourceId"]
@@ -190,7 +188,7 @@ async def test_a_spec_of_another_tenant_is_not_taken(plangate: World) -> None:
 # -- prompts
 
 
-async def test_what_is_registered_is_what_a_model_gets(plangate: World, api: Caller) -> None:
+async def test_the_registered_prompt_reaches_the_model(plangate: World, api: Caller) -> None:
     """The text is made once; its fingerprint stands on every model call; tools go as definitions."""
     prompt = {
         "identity": "You count.",
@@ -230,7 +228,7 @@ async def test_what_is_registered_is_what_a_model_gets(plangate: World, api: Cal
     assert [w["promptCacheKey"] for w in work if w["kind"] == "model_call"] == [key, key]
 
 
-async def test_another_prompt_has_another_fingerprint(api: Caller) -> None:
+async def test_a_changed_prompt_changes_the_fingerprint(api: Caller) -> None:
     keys = []
     for text in ("You help.", "You help!"):
         made = await api.register(specs.mock() | {"agents": [specs.agent(systemPrompt=text)]})
@@ -283,9 +281,7 @@ async def test_an_interpreter_may_be_a_provider(api: Caller) -> None:
         ),
     ],
 )
-async def test_layers_that_cannot_be_rendered_are_a_problem_of_the_spec(
-    api: Caller, prompt: Any, message: str
-) -> None:
+async def test_unrenderable_layers_are_spec_errors(api: Caller, prompt: Any, message: str) -> None:
     agent = {k: v for k, v in specs.agent().items() if k != "systemPrompt"}
     body = refused(await api.post("/runtimes", specs.mock() | {"agents": [{**agent, "prompt": prompt}]}), 422)
     assert body["errors"] == [{"pointer": "/agents/0/prompt", "message": message}]

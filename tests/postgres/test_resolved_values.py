@@ -1,4 +1,4 @@
-"""Values that models read with resolveRef: in prompts while their query lives, and in no event and no record."""
+"""Values that models read with resolveRef: in prompts while their query lives, in no event or record."""
 
 from __future__ import annotations
 
@@ -6,7 +6,9 @@ import json
 from collections.abc import AsyncIterator
 from typing import Any
 
-from app.llm.messages import Text, ToolResult, ToolUse, TurnDone, Usage
+import pytest
+
+from app.llm.messages import Text, ToolResultPart, ToolUse, TurnDone, Usage
 from tests.support import specs
 from tests.support.client import Caller, good, output_of, refused
 from tests.support.world import World
@@ -36,9 +38,9 @@ class Reader:
 
     async def stream(self, request: Any) -> AsyncIterator[Any]:
         blocks = [block for message in request.messages for block in message.blocks]
-        self.read.append([block.content for block in blocks if isinstance(block, ToolResult)])
+        self.read.append([block.content for block in blocks if isinstance(block, ToolResultPart)])
         last = request.messages[-1].blocks[-1]
-        if isinstance(last, ToolResult):
+        if isinstance(last, ToolResultPart):
             yield TurnDone((Text("done"),), "end_turn", Usage(), "m")
         else:
             yield TurnDone((self._call,), "tool_use", Usage(), "m")
@@ -99,7 +101,7 @@ async def test_a_model_reads_the_value_and_its_glimpse(plangate: World, api: Cal
     assert SECRET not in await on_record(api, query["id"])
 
 
-async def test_a_part_of_a_value_is_in_no_event_either(plangate: World, api: Caller) -> None:
+async def test_a_part_of_a_value_is_in_no_event(plangate: World, api: Caller) -> None:
     made = await clerk(api)
     model = Reader(plangate, "resolveRef", {**handle(made), "path": "[0]"})
     query = await api.run("Read it.")
@@ -109,7 +111,7 @@ async def test_a_part_of_a_value_is_in_no_event_either(plangate: World, api: Cal
     assert SECRET not in await on_record(api, query["id"])
 
 
-async def test_a_script_reports_what_is_on_record(api: Caller) -> None:
+async def test_a_script_reports_the_recorded_result(api: Caller) -> None:
     """Its last turn is a part of the journal."""
     made = await clerk(api)
     query = await api.run(specs.script(("resolveRef", handle(made))))
@@ -117,9 +119,7 @@ async def test_a_script_reports_what_is_on_record(api: Caller) -> None:
     assert SECRET not in await on_record(api, query["id"])
 
 
-async def test_a_run_that_starts_again_reads_the_value_again(
-    plangate: World, api: Caller, owner: Any
-) -> None:
+async def test_a_restarted_run_reads_the_value_again(plangate: World, api: Caller, owner: Any) -> None:
     """Past its TTL too: the value is pinned while the query lives, and no longer."""
     made = await clerk(api)
     query = (await api.submit(read_then_look(made)))["id"]
@@ -134,7 +134,7 @@ async def test_a_run_that_starts_again_reads_the_value_again(
     refused(await api.get(f"/references/Seats/{made['id']}"), 410, "reference_expired")
 
 
-async def test_a_deletion_beats_the_pin_and_the_run_goes_on(api: Caller) -> None:
+async def test_a_deletion_overrides_the_pin_and_the_run_continues(api: Caller) -> None:
     made = await clerk(api)
     query = (await api.submit(read_then_look(made)))["id"]
     await api.until(query, "waiting", "approval")
@@ -159,7 +159,7 @@ async def test_memory_holds_the_handle_and_the_glimpse(plangate: World, api: Cal
     assert SECRET not in json.dumps(thread)
 
 
-async def test_what_an_approver_changed_is_read_again(api: Caller) -> None:
+async def test_a_value_named_by_an_approver_is_read(api: Caller) -> None:
     made = await clerk(api, approvalOverrides={"tools": {"solo": {"resolveRef": "always"}}})
     other = await api.do("/references", {"kind": "Seats", "value": ["another"]})
     query = (await api.submit(read_then_look(made)))["id"]
@@ -186,4 +186,30 @@ async def test_a_value_that_cannot_be_written_is_not_in_the_error(plangate: Worl
     query = await api.run(script)
     error = output_of(query)[1]["error"]
     assert "its result was not written" in error and made["id"] in error
+    assert SECRET not in await on_record(api, query["id"])
+
+
+async def test_a_receipt_shows_only_the_glimpse_of_the_reference(api: Caller) -> None:
+    made = await clerk(api)
+    agent = specs.agent(toolkits=["references", "variables"])
+    await api.register(specs.scripted(agents=[agent], references=[SEATS]))
+    query = await api.run(specs.script(("resolveRef", {**handle(made), "_outputPath": "†state.seats"})))
+    receipt = output_of(query)[0]["result"]
+    assert (receipt["type"], receipt["glimpse"]) == ("an array of 1", {"count": 1})
+    assert (await api.read(f"/threads/{query['threadId']}/state"))["document"] == {"seats": [SECRET]}
+    assert SECRET not in await on_record(api, query["id"])
+
+
+@pytest.mark.parametrize(
+    ("path", "reason"),
+    [
+        ("abs([0])", "abs() takes number, not string"),
+        ("sum(@)", "sum() takes array-number, not string"),
+        ("sort_by(@, &missing)", "sort_by() takes string or number, not null"),
+    ],
+)
+async def test_the_error_of_a_path_names_types_and_no_value(api: Caller, path: str, reason: str) -> None:
+    made = await clerk(api)
+    query = await api.run(specs.script(("resolveRef", {**handle(made), "path": path})))
+    assert reason in output_of(query)[0]["error"]
     assert SECRET not in await on_record(api, query["id"])

@@ -12,10 +12,11 @@ from plangate.spec.variable_schemas import data_name_problem
 
 from app.agents.builtin_tools.memory import MemoryTools
 from app.agents.prompt_window import PromptRecord
-from app.base.json.limits import JsonLimits
+from app.base.json.limits import LIMITS, JsonLimits
 from app.base.postgres.database import Tx
 from app.documents import service
-from app.documents.models import DocumentId
+from app.documents.call_writes import prepare
+from app.documents.models import Author, DocumentId, DocumentLimits, WriteRequest
 from app.journal.models import Scope
 from app.tools.results import Answer
 from tests.postgres.test_state import ref
@@ -74,7 +75,7 @@ async def test_a_call_writes_memory_and_a_call_in_another_thread_reads_it(
     ]
 
 
-async def test_versions_of_a_name_share_memory_and_other_names_have_their_own(api: Caller) -> None:
+async def test_versions_of_one_name_share_memory(api: Caller) -> None:
     write = specs.script(("look", {"_outputPath": "†memory.n"}))
     for parts, value in (({}, 1), ({"data": {"second": 2}}, 2), ({"name": "other"}, 3)):
         runtime = await api.register(specs.scripted(LOOK, agents=[CLERK], **parts))
@@ -118,7 +119,7 @@ async def test_a_fork_shares_the_memory(api: Caller) -> None:
     await api.ended(query["id"])
 
 
-def test_no_data_object_is_called_memory() -> None:
+def test_a_data_object_cannot_be_named_memory() -> None:
     assert data_name_problem("memory") == "data object 'memory' has a reserved name: rename it"
 
 
@@ -161,7 +162,7 @@ async def test_an_agent_remembers_and_recalls_in_another_thread(plangate: World,
     )
 
 
-async def test_what_the_memory_tools_cannot_do_is_told_to_the_model(api: Caller) -> None:
+async def test_errors_of_the_memory_tools_are_returned_to_the_model(api: Caller) -> None:
     await api.register(specs.scripted(agents=[FRIEND]))
     calls = (
         ("remember", {"path": "n", "value": 1}),
@@ -179,7 +180,7 @@ async def test_what_the_memory_tools_cannot_do_is_told_to_the_model(api: Caller)
     assert await document(api) == {"n": 1}
 
 
-async def test_a_receipt_goes_to_a_path_too(api: Caller) -> None:
+async def test_a_receipt_can_be_written_to_a_path(api: Caller) -> None:
     """An agent with both toolkits: what `remember` writes itself is not taken for the result of the call."""
     await api.register(specs.scripted(agents=[specs.agent(toolkits=["memory", "variables"])]))
     args = {"path": "n", "value": "†input.n", "_outputPath": "†state.receipt"}
@@ -262,7 +263,7 @@ async def test_a_name_with_a_slash_has_a_memory(api: Caller) -> None:
     assert len((await api.read(f"{at}/log"))["items"]) == 1
 
 
-async def test_memories_of_others_do_not_exist(plangate: World, api: Caller) -> None:
+async def test_memories_of_other_tenants_are_not_found(plangate: World, api: Caller) -> None:
     await api.register(specs.mock())
     await api.do(AT, {"path": "†memory.n", "value": 1})
     await plangate.other.register(specs.mock(tenant="other"))
@@ -302,7 +303,7 @@ async def test_a_handler_writes_the_memory_of_its_runtime(api: Caller) -> None:
 # -- deletion ------------------------------------------------------------------------------------------------
 
 
-async def test_a_deleted_memory_is_gone_with_its_log(plangate: World, api: Caller) -> None:
+async def test_a_deleted_memory_disappears_with_its_log(plangate: World, api: Caller) -> None:
     await api.register(specs.mock())
     for n in range(3):
         await api.do(AT, {"path": "†memory.secret", "value": f"sesame {n}"})
@@ -323,10 +324,8 @@ async def test_a_deleted_memory_is_gone_with_its_log(plangate: World, api: Calle
     assert (await api.delete(AT)).status_code == (await api.delete(AT)).status_code == 200
 
 
-async def test_a_version_of_a_memory_is_rebuilt_from_the_writes_after_its_deletion(
-    api: Caller, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(service, "CHECKPOINT_WRITES", 3)
+@pytest.mark.limits(documents=DocumentLimits(checkpoint_writes=3))
+async def test_a_version_of_a_memory_is_rebuilt_from_the_writes_after_its_deletion(api: Caller) -> None:
     await api.register(specs.mock())
     for n in range(4):
         await api.do(AT, {"path": "†memory.old", "method": "push", "value": n})
@@ -337,27 +336,27 @@ async def test_a_version_of_a_memory_is_rebuilt_from_the_writes_after_its_deleti
         assert (await api.read(AT, at=at))["document"] == {"new": list(range(at - 4))}
 
 
-async def test_a_write_that_was_prepared_before_a_deletion_brings_nothing_back(
-    plangate: World, api: Caller
-) -> None:
+async def test_a_write_prepared_before_a_deletion_restores_nothing(plangate: World, api: Caller) -> None:
     await api.register(specs.mock())
     await api.do(AT, {"path": "†memory.secret", "value": "sesame"})
-    documents, memory, target = plangate.services.documents, DocumentId.memory("default"), ref("†memory.n")
-    async with plangate.services.db.transaction("acme") as tx:
-        held = await documents.read(tx, memory)
-    made = await documents.ahead(held, memory, target, "set", 1)
+    db, documents = plangate.services.db, plangate.services.documents
+    large = "x" * LIMITS.process_bytes  # only such a write is prepared
+    write = WriteRequest(DocumentId.memory("default"), ref("†memory.n"), "set", large)
+    prepared = await prepare(db, "acme", documents, write)
+    assert prepared is not None
     await api.delete(AT)
-    async with plangate.services.db.transaction("acme") as tx:
-        author = service.Author.outside("me")
-        await documents.write(tx, memory, target, "set", 1, author, made=made)
-    assert await document(api) == {"n": 1}
+    async with db.transaction("acme") as tx:
+        await documents.write(tx, write, Author(principal="me"), prepared)
+    assert await document(api) == {"n": large}
 
 
-async def test_the_service_removes_deleted_writes_by_itself(plangate: World, api: Caller) -> None:
+async def test_deleted_writes_are_removed_by_a_periodic_task(plangate: World, api: Caller) -> None:
     await api.register(specs.mock())
     await api.do(AT, {"path": "†memory.secret", "value": "sesame"})
     await api.delete(AT)
-    (purge,) = [c for c in plangate.services.chores if getattr(c, "func", None) is service.purge_forgotten]
+    (purge,) = [
+        c for c in plangate.services.periodic_tasks if getattr(c, "func", None) is service.purge_forgotten
+    ]
     await purge()
     assert await plangate.sql("SELECT 1 FROM document_writes") == []
 
@@ -387,7 +386,7 @@ async def test_remembering_again_after_a_crash_writes_once(plangate: World, api:
         run=SimpleNamespace(
             runtime=SimpleNamespace(name="default"),
             lease=SimpleNamespace(epoch=1),
-            look=transaction,
+            read=transaction,
             in_fenced_transaction=transaction,
         ),
     )

@@ -1,4 +1,4 @@
-"""Sessions of browsers: what they may do, what ends them, and what other sites, tenants and thieves cannot do with them."""
+"""Browser sessions: permissions, expiry, and protection against other sites and tenants."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ import asyncpg
 import httpx
 import pytest
 
-from app.assembly import Site
 from app.base.keys import SESSION_PREFIX, TICKET_PREFIX, new_key
+from app.deployment import Deployment
 from tests.support import specs
 from tests.support.client import Caller, eventually, good, refused
 from tests.support.cluster import Cluster
@@ -76,6 +76,7 @@ async def test_whoami_describes_a_key(idle: World) -> None:
         "version": version("plangate-server"),
         "sessionId": None,
         "expiresAt": None,
+        "operator": False,
     }
     refused(await idle.http.get("/whoami"), 401, "unauthenticated")
 
@@ -108,7 +109,7 @@ async def test_the_cookie_is_secure_except_on_loopback(
     )
 
 
-async def test_a_cookie_that_any_host_could_set_is_ignored_away_from_loopback(idle: World) -> None:
+async def test_an_unprefixed_cookie_is_ignored_except_on_loopback(idle: World) -> None:
     key = await idle.key("read")
     cookie = cookie_of(await idle.http.post("/session", json={"key": key.key}))
     headers = {"cookie": f"plangate_session={cookie.value}"}
@@ -172,7 +173,7 @@ async def test_a_key_has_a_bounded_number_of_sessions(idle: World, owner: asyncp
 
 
 @pytest.mark.parametrize("origin", ["cross-site", "same-site"])
-async def test_pages_of_other_origins_cannot_use_a_session(idle: World, origin: str) -> None:
+async def test_other_origins_cannot_use_a_session(idle: World, origin: str) -> None:
     key = await idle.key("admin")
     session = await sign_in(idle, key=str(key.key))
     headers = {"sec-fetch-site": origin, **WRITE}
@@ -242,7 +243,7 @@ async def test_a_session_stays_in_its_tenant(plangate: World) -> None:
     assert "set-cookie" not in response.headers
 
 
-async def test_a_session_of_the_operator_has_one_tenant_and_no_power_over_others(idle: World) -> None:
+async def test_an_operator_session_is_limited_to_one_tenant(idle: World) -> None:
     await idle.other.do("/keys", {"principal": "x", "scopes": ["read"]})
     session = await sign_in(idle, key=idle.operator_key, tenant="acme")
     me = await session.read("/whoami")
@@ -272,7 +273,7 @@ async def test_a_session_has_the_scopes_of_its_key(idle: World) -> None:
     refused(await session.post("/queries", {"prompt": "x"}, headers=WRITE), 403, "forbidden")
 
 
-async def test_sessions_keys_and_tickets_do_not_stand_in_for_each_other(idle: World) -> None:
+async def test_sessions_keys_and_tickets_are_not_interchangeable(idle: World) -> None:
     key = await idle.key("read")
     session = cookie_of(await idle.http.post("/session", json={"key": key.key})).value
     ticket = await ticket_of(key)
@@ -344,7 +345,7 @@ async def test_an_expired_session_is_over(idle: World, owner: asyncpg.Connection
     assert await owner.fetchval("SELECT count(*) FROM sessions") == 0
 
 
-async def test_a_session_does_not_outlive_its_key(idle: World) -> None:
+async def test_a_session_ends_with_its_key(idle: World) -> None:
     made = await idle.api.do(
         "/keys", {"principal": "ann", "scopes": ["read"], "expiresAt": "2100-01-01T00:00:00Z"}
     )
@@ -357,7 +358,7 @@ async def test_a_session_does_not_outlive_its_key(idle: World) -> None:
     assert int(cookie_of(response)["max-age"]) <= 60
 
 
-async def test_the_length_of_a_session_is_a_setting(site: Site, cluster: Cluster) -> None:
+async def test_the_length_of_a_session_is_a_setting(site: Deployment, cluster: Cluster) -> None:
     async with world(site, cluster.operator_key, with_worker=False, session_s=90) as short:
         response = await short.http.post("/session", json={"key": (await short.key("read")).key})
         assert 80 < int(cookie_of(response)["max-age"]) <= 90
@@ -384,7 +385,7 @@ async def test_signing_out_ends_the_session_at_once(idle: World) -> None:
 async def test_a_ticket_signs_a_person_in_once(idle: World) -> None:
     gateway = await idle.key("read", "act-as", principal="gateway")
     made = good(await gateway.post("/session/tickets", headers={"plangate-principal": "bob"}))
-    assert made["url"] == f"http://plangate/docs#ticket={made['ticket']}"
+    assert made["url"] == f"http://plangate/console#ticket={made['ticket']}"
     session = await sign_in(idle, ticket=made["ticket"])
     me = await session.read("/whoami")
     assert (me["principal"], me["tenant"], me["scopes"]) == ("bob", "acme", ["read"])
@@ -393,7 +394,7 @@ async def test_a_ticket_signs_a_person_in_once(idle: World) -> None:
     assert "set-cookie" not in replay.headers
 
 
-async def test_of_many_requests_with_one_ticket_one_starts_a_session(
+async def test_one_ticket_starts_one_session(
     plangate: World, second: World, owner: asyncpg.Connection
 ) -> None:
     ticket = await ticket_of(await plangate.key("read"))
@@ -439,7 +440,7 @@ async def test_a_flood_of_unknown_tickets_is_limited(idle: World) -> None:
 ORIGIN = "https://app.example"
 
 
-async def test_pages_of_named_origins_call_the_api_with_keys(site: Site, cluster: Cluster) -> None:
+async def test_pages_of_named_origins_call_the_api_with_keys(site: Deployment, cluster: Cluster) -> None:
     async with world(site, cluster.operator_key, with_worker=False, cors_origins=[ORIGIN]) as open_to:
         asked = {
             "access-control-request-method": "POST",
@@ -457,7 +458,7 @@ async def test_pages_of_named_origins_call_the_api_with_keys(site: Site, cluster
         assert "access-control-allow-credentials" not in preflight.headers
 
 
-async def test_other_origins_get_no_access(site: Site, cluster: Cluster) -> None:
+async def test_other_origins_get_no_access(site: Deployment, cluster: Cluster) -> None:
     async with world(site, cluster.operator_key, with_worker=False, cors_origins=[ORIGIN]) as open_to:
         key = await open_to.key("read")
         for origin in (
@@ -472,7 +473,7 @@ async def test_other_origins_get_no_access(site: Site, cluster: Cluster) -> None
             assert (await open_to.http.options("/queries", headers=asked)).status_code == 400
 
 
-async def test_a_named_origin_cannot_use_a_session(site: Site, cluster: Cluster) -> None:
+async def test_a_named_origin_cannot_use_a_session(site: Deployment, cluster: Cluster) -> None:
     async with world(site, cluster.operator_key, with_worker=False, cors_origins=[ORIGIN]) as open_to:
         asked = {
             "access-control-request-method": "POST",
@@ -494,7 +495,7 @@ async def test_without_the_setting_no_origin_has_access(idle: World) -> None:
 # -- behind a reverse proxy
 
 
-async def test_links_hold_below_a_path_prefix(site: Site, cluster: Cluster) -> None:
+async def test_links_hold_below_a_path_prefix(site: Deployment, cluster: Cluster) -> None:
     address = "https://example.com/plangate"
     async with world(site, cluster.operator_key, public_url=address) as below:
         await below.api.register(specs.mock())
@@ -508,11 +509,11 @@ async def test_links_hold_below_a_path_prefix(site: Site, cluster: Cluster) -> N
             listed = await below.api.read(f"{prefix}/queries", limit=1)
             assert listed["items"][0]["links"] == accepted["links"]
         for path in ("/plangate", "/plangate/", "/"):
-            assert (await below.http.get(path)).headers["location"] == "/plangate/docs"
+            assert (await below.http.get(path)).headers["location"] == "/plangate/console"
         assert (await below.http.get("/plangate/docs")).status_code == 200
         assert f"({address}/guides/operations.md)" in (await below.http.get("/plangate/llms.txt")).text
         made = await below.api.do("/plangate/session/tickets")
-        assert made["url"].startswith(f"{address}/docs#ticket=")
+        assert made["url"].startswith(f"{address}/console#ticket=")
         response = await below.http.post("/plangate/session", json={"ticket": made["ticket"]})
         assert cookie_of(response).key == SECURE
         good(await browser(below, response).get("/plangate/whoami"))

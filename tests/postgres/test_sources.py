@@ -1,4 +1,4 @@
-"""Data sources: what they may read, and what they never do."""
+"""Data sources: what statements may read, and their limits."""
 
 from __future__ import annotations
 
@@ -129,7 +129,7 @@ async def test_the_work_record_has_the_statement(data: World, tmp_path: Path) ->
     assert failed["statement"]["rows"] is None
 
 
-async def test_what_is_wrong_with_a_statement_is_said(data: World, tmp_path: Path) -> None:
+async def test_statement_errors_say_what_is_wrong(data: World, tmp_path: Path) -> None:
     await orders(data.api, tmp_path)
     await shop(data.api, tmp_path)
     errors = await ask(
@@ -228,6 +228,28 @@ async def test_sensitive_columns_are_left_out_of_glimpses(data: World, tmp_path:
         [e for q in (await data.api.read("/queries"))["items"] for e in await data.api.events(q["id"])]
     )
     assert "@example.com" not in events.lower()
+
+
+async def test_errors_about_values_of_sensitive_tables_are_withheld(data: World, tmp_path: Path) -> None:
+    """The row of a CSV file that cannot be converted is in the message of DuckDB as a whole."""
+    (tmp_path / "open" / "people.csv").write_text("id,name,email\n1,Ada,ada@example.com\n")
+    paths = [str(tmp_path / "open" / "people.csv")]
+    good(await data.api.put("/sources/people", {"kind": "duckdb", "options": {"paths": paths}}))
+    await orders(data.api, tmp_path)
+    converted, raised, zone, unknown, other = await ask(
+        data.api,
+        query("people", "SELECT id FROM people WHERE CAST(name AS INTEGER) > 0"),
+        query("people", "SELECT error(email) FROM people"),
+        query("people", "SELECT timezone(email, TIMESTAMP '2013-03-08') FROM people"),
+        query("people", "SELECT emai FROM people"),
+        query("orders", "SELECT error(CAST(id AS VARCHAR)) FROM orders WHERE id = 1"),
+    )
+    for code, message in (converted, raised, zone):
+        assert code == "query_failed" and message.startswith("The statement failed on a value that does not")
+    assert unknown[0] == "unknown_column" and "email" in unknown[1]
+    assert other == ("query_failed", "1")
+    queries = (await data.api.read("/queries"))["items"]
+    assert "ada@" not in str([await data.api.events(q["id"]) for q in queries])
 
 
 async def test_the_operator_declares_the_sensitive_columns(data: World, tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Statements that get past the parser: what DuckDB and SQLite refuse themselves, and what the process cannot do."""
+"""Statements that pass the parser are stopped by DuckDB, SQLite and the process itself."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ import orjson
 import pytest
 
 from app.base.errors import TooLarge
-from app.base.json.process_pool import JsonProcessPool
+from app.base.json.process_pool import JsonProcessPool, ProcessLimits
 from app.catalog.engines.duckdb import DuckDbEngine
 from app.catalog.engines.sqlite import SqliteEngine
 from app.catalog.files import DataFile
 from app.catalog.problems import StatementProblem
-from app.catalog.source_worker import ask_source, open_source
+from app.catalog.source_worker import open_source, run_request
 from tests.support.sources import make_csv, make_sqlite
 from tests.support.writing_worker import environment_names, write_error
 
@@ -74,7 +74,7 @@ def test_duckdb_reads_no_other_file_and_no_network(folder: Path) -> None:
     engine.close()
 
 
-def test_duckdb_runs_nothing_but_a_select(folder: Path) -> None:
+def test_duckdb_runs_only_select(folder: Path) -> None:
     engine = DuckDbEngine([DataFile(str(folder / "orders.csv"), "orders", "csv")], 256)
     before = digests(folder)
     statements = [
@@ -145,7 +145,7 @@ def test_duckdb_attaches_its_databases_read_only(folder: Path) -> None:
 
 
 @pytest.mark.parametrize("immutable", [False, True])
-def test_sqlite_does_nothing_but_read(folder: Path, immutable: bool) -> None:
+def test_sqlite_only_reads(folder: Path, immutable: bool) -> None:
     engine = SqliteEngine([DataFile(str(folder / "shop.sqlite"), "shop", "sqlite")], immutable=immutable)
     before = digests(folder)
     statements = [
@@ -186,7 +186,9 @@ async def test_the_process_of_files_writes_no_file(folder: Path) -> None:
     assert (folder / "written").stat().st_size == 0
 
 
-async def test_the_process_has_nothing_of_the_service(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_process_inherits_nothing_of_the_service(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("PLANGATE_SECRET_KEY", "x" * 40)
     monkeypatch.setenv("PGPASSWORD", "y")
     async with JsonProcessPool().open() as process:
@@ -195,7 +197,7 @@ async def test_the_process_has_nothing_of_the_service(folder: Path, monkeypatch:
 
 
 async def test_a_process_that_uses_too_much_memory_is_killed(folder: Path) -> None:
-    pool = JsonProcessPool(max_bytes=250 * 1024 * 1024)
+    pool = JsonProcessPool(ProcessLimits(memory_bytes=250 * 1024 * 1024))
     files = [[str(folder / "orders.csv"), "orders", "csv"]]
     statement = {
         "sql": "SELECT len(list(x)) AS n FROM range(2000000000) a(x)",
@@ -212,5 +214,5 @@ async def test_a_process_that_uses_too_much_memory_is_killed(folder: Path) -> No
         )
         with pytest.raises(TooLarge, match="more memory or time"):
             async with asyncio.timeout(60):
-                await process.run(ask_source, "query", orjson.dumps(statement))
+                await process.run(run_request, "query", orjson.dumps(statement))
     assert process._process.poll() is not None

@@ -1,4 +1,4 @@
-"""Data sources on another Postgres: addresses, and what a statement cannot do there."""
+"""Data sources on another Postgres: addresses, and limits of statements."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import asyncpg
 import pytest
 import pytest_asyncio
 
+from app.catalog.addresses import PostgresAddress
 from app.catalog.engines.postgres import PostgresEngine
 from app.catalog.problems import StatementProblem
 from tests.support.client import Caller, good, refused
@@ -80,7 +81,7 @@ async def test_the_url_is_never_shown(data: World, warehouse: SecondPostgres) ->
     assert str(warehouse.port) not in told
 
 
-async def test_errors_name_what_is_meant(data: World, warehouse: SecondPostgres) -> None:
+async def test_errors_suggest_the_nearest_names(data: World, warehouse: SecondPostgres) -> None:
     good(await declare(data.api, warehouse.url()))
     table, column, wrong = await ask(
         data.api,
@@ -170,14 +171,7 @@ async def test_a_missing_secret_and_a_source_that_is_down(data: World, warehouse
 
 def engine(warehouse: SecondPostgres, user: str = "writer", timeout_ms: int = 5_000) -> PostgresEngine:
     """A connection with which a statement is run that nobody parsed."""
-    address = {
-        "host": "localhost",
-        "port": warehouse.port,
-        "database": "warehouse",
-        "user": user,
-        "password": PASSWORD,
-        "sslMode": "prefer",
-    }
+    address = PostgresAddress("localhost", warehouse.port, "warehouse", user, PASSWORD, "prefer")
     return PostgresEngine(address, ["127.0.0.1"], [], timeout_ms)
 
 
@@ -201,7 +195,7 @@ def run_unchecked(warehouse: SecondPostgres, *statements: str, timeout_ms: int =
     return codes
 
 
-async def test_the_database_rejects_writes_that_nobody_parsed(warehouse: SecondPostgres) -> None:
+async def test_the_database_rejects_writes_by_itself(warehouse: SecondPostgres) -> None:
     writes = [
         "INSERT INTO moves VALUES (10000, 1)",
         "SELECT sneak()",
@@ -277,6 +271,21 @@ async def test_columns_that_look_secret_are_omitted(data: World, warehouse: Seco
     good(await declare(data.api, warehouse.url()))
     (found,) = await ask(data.api, query("SELECT id, secret_token FROM items WHERE id = 1"))
     assert found["glimpse"]["sample"] == [[1, "[omitted]"]]
+
+
+async def test_errors_about_secret_values_are_withheld(data: World, warehouse: SecondPostgres) -> None:
+    good(await declare(data.api, warehouse.url()))
+    *values, text = await ask(
+        data.api,
+        query("SELECT CAST(secret_token AS integer) FROM items WHERE id = 1"),
+        query("SELECT CAST(secret_token AS regclass) FROM items WHERE id = 1"),
+        query("SELECT CAST(secret_token || ' &' AS tsquery) FROM items WHERE id = 1"),
+        query("SELECT current_setting(secret_token) FROM items WHERE id = 1"),
+        query("SELECT CAST('text' AS integer) FROM items"),
+    )
+    for code, message in values:
+        assert code == "query_failed" and message.startswith("The statement failed on a value"), message
+    assert 'invalid input syntax for type integer: "text" at character' in text[1]
 
 
 async def test_a_role_that_may_not_read_gets_an_error(data: World, warehouse: SecondPostgres) -> None:

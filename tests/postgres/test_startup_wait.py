@@ -1,4 +1,4 @@
-"""A process that starts before its database waits for it and says so, unless waiting cannot help."""
+"""A process that starts before its database waits for it, unless waiting cannot help."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from contextlib import asynccontextmanager
 import pytest
 
 from app.api.database_startup import wait_for_database
-from app.assembly import Site
+from app.deployment import Deployment
 from tests.support.cluster import Cluster
 from tests.support.service import ROOT, plain_environment
 
@@ -84,7 +84,7 @@ def front(cluster: Cluster) -> Iterator[Front]:
     yield Front(f"{postgres.socket_dir}/.s.PGSQL.{postgres.port}", port)
 
 
-def address(site: Site, front: Front) -> str:
+def address(site: Deployment, front: Front) -> str:
     """The database of a test, through the front."""
     login, rest = site.dsn.removeprefix("postgresql://").split("@/")
     return f"postgresql://{login}@127.0.0.1:{front.port}/{rest.split('?')[0]}"
@@ -114,7 +114,7 @@ async def line(process: asyncio.subprocess.Process) -> str:
         return (await process.stdout.readline()).decode().rstrip("\n")
 
 
-async def test_it_waits_for_refused_connections_and_for_recovery(site: Site, front: Front) -> None:
+async def test_startup_waits_for_refused_connections_and_recovery(site: Deployment, front: Front) -> None:
     async with migrating(address(site, front)) as process:
         told = await line(process)
         assert told.startswith("Waiting up to 60 s for the database of DATABASE_URL: ")
@@ -130,8 +130,8 @@ async def test_it_waits_for_refused_connections_and_for_recovery(site: Site, fro
 
 
 @pytest.mark.parametrize("refusal", [NO_DATABASE, WRONG_PASSWORD], ids=["database", "password"])
-async def test_it_does_not_wait_for_a_wrong_password_or_database(
-    site: Site, front: Front, refusal: tuple[str, str], capsys: pytest.CaptureFixture[str]
+async def test_startup_does_not_wait_for_a_wrong_password_or_database(
+    site: Deployment, front: Front, refusal: tuple[str, str], capsys: pytest.CaptureFixture[str]
 ) -> None:
     front.refusal = refusal
     async with front.open():
@@ -143,8 +143,8 @@ async def test_it_does_not_wait_for_a_wrong_password_or_database(
     assert capsys.readouterr().out == "", "it does not say that it waits"
 
 
-async def test_it_gives_up_when_the_time_is_over(
-    site: Site, front: Front, capsys: pytest.CaptureFixture[str]
+async def test_startup_gives_up_after_its_wait(
+    site: Deployment, front: Front, capsys: pytest.CaptureFixture[str]
 ) -> None:
     front.refusal = RECOVERING
     async with front.open():
@@ -166,7 +166,9 @@ async def test_it_gives_up_when_the_time_is_over(
         ("SASL authentication failed", False),
     ],
 )
-async def test_what_a_pooler_says_is_told_apart(site: Site, front: Front, text: str, passes: bool) -> None:
+async def test_errors_of_a_pooler_are_distinguished(
+    site: Deployment, front: Front, text: str, passes: bool
+) -> None:
     front.refusal = ("08P01", text)
     found = r"cannot be used: " if passes else r"rejected this process: "
     async with front.open():
@@ -174,14 +176,14 @@ async def test_what_a_pooler_says_is_told_apart(site: Site, front: Front, text: 
             await wait_for_database(address(site, front), "DATABASE_URL", 0)
 
 
-async def test_migrate_needs_the_owner_of_the_schema_alone(site: Site, front: Front) -> None:
+async def test_migrate_needs_the_owner_of_the_schema_alone(site: Deployment, front: Front) -> None:
     """The login of DATABASE_URL is created after the first migration."""
     async with migrating(address(site, front), PLANGATE_MIGRATE_URL=site.dsn) as process:
         assert await line(process) == "The schema is up to date."
         assert await process.wait() == 0
 
 
-async def test_a_database_that_is_there_is_used_at_once(site: Site) -> None:
+async def test_an_available_database_is_used_at_once(site: Deployment) -> None:
     await wait_for_database(site.dsn, "DATABASE_URL", 0)
     with pytest.raises(SystemExit, match=r'database "not_test_\d+" does not exist'):
         await wait_for_database(site.dsn.replace("@/", "@/not_"), "DATABASE_URL", 60)

@@ -1,4 +1,4 @@
-"""Documents in the database: the log, its fold, the order of writers, and reading them as they were."""
+"""Documents in the database: the log, the order of writers, and earlier versions."""
 
 from __future__ import annotations
 
@@ -10,8 +10,7 @@ import pytest
 from plangate.spec.variables import Expression, VariablePath, parse
 
 from app.base.json import strict_json
-from app.documents import bodies, service
-from app.documents.models import Author, DocumentId
+from app.documents.models import Author, DocumentId, DocumentLimits, WriteRequest
 from app.documents.writing import WriteRejected
 from tests.support import specs
 from tests.support.client import Caller, refused
@@ -40,8 +39,9 @@ class Pen:
     async def write(self, path: str, value: Any, method: Any = "set", **parts: Any) -> int:
         self._works += 1
         author = Author(parts.pop("work_id", f"wrk_{self.document.owner_id}_{self._works}"), "qry_1", "solo")
+        request = WriteRequest(self.document, ref(path), method, value, **parts)
         async with self._db.transaction("acme") as tx:
-            row = await self._documents.write(tx, self.document, ref(path), method, value, author, **parts)
+            row = await self._documents.write(tx, request, author)
         return row.n
 
 
@@ -101,7 +101,7 @@ async def test_threads_and_tenants_are_apart(plangate: World, api: Caller) -> No
             await plangate.sql(statement)
 
 
-async def test_two_writers_of_one_path_are_ordered_and_none_is_lost(plangate: World, api: Caller) -> None:
+async def test_concurrent_writes_to_a_path_are_ordered_and_kept(plangate: World, api: Caller) -> None:
     """A new document and a present one: each write is in the log once, and the document is the log's fold."""
     thread_id = await thread(api)
     pens = [Pen(plangate, thread_id) for _ in range(5)]
@@ -118,10 +118,10 @@ async def test_two_writers_of_one_path_are_ordered_and_none_is_lost(plangate: Wo
     assert [w["value"] for w in reversed(log)] == held
 
 
-async def test_a_document_is_read_as_it_was_from_the_nearest_checkpoint(
-    plangate: World, api: Caller, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.limits(documents=DocumentLimits(checkpoint_writes=4))
+async def test_an_earlier_version_is_rebuilt_from_the_nearest_checkpoint(
+    plangate: World, api: Caller
 ) -> None:
-    monkeypatch.setattr(service, "CHECKPOINT_WRITES", 4)
     thread_id = await thread(api)
     pen = Pen(plangate, thread_id)
     for n in range(1, 11):
@@ -131,13 +131,19 @@ async def test_a_document_is_read_as_it_was_from_the_nearest_checkpoint(
     for n in range(1, 11):
         found = await api.read(f"/threads/{thread_id}/state", at=n)
         assert (found["write"], found["document"]) == (n, {"n": list(range(1, n + 1))})
-    monkeypatch.setattr(service, "CHECKPOINT_BYTES", 50)
-    for _ in range(2):  # as much as the document itself is
+
+
+@pytest.mark.limits(documents=DocumentLimits(checkpoint_bytes=50))
+async def test_values_as_large_as_their_document_make_a_checkpoint(plangate: World, api: Caller) -> None:
+    pen = Pen(plangate, await thread(api))
+    await pen.write("†state.n", 1)
+    for _ in range(2):
         await pen.write("†state.big", "x" * 200)
-    assert await plangate.value("SELECT max(n) FROM document_writes WHERE checkpoint IS NOT NULL") == 12
+    checkpoints = await plangate.sql("SELECT n FROM document_writes WHERE checkpoint IS NOT NULL ORDER BY n")
+    assert [row["n"] for row in checkpoints] == [3]
 
 
-async def test_values_come_out_as_they_were_stored(plangate: World, api: Caller) -> None:
+async def test_stored_values_round_trip(plangate: World, api: Caller) -> None:
     thread_id = await thread(api)
     values: Any = [
         2**63 - 1,
@@ -158,10 +164,8 @@ async def test_values_come_out_as_they_were_stored(plangate: World, api: Caller)
     assert strict_json.dumps({"a.b": values}) in answer.content
 
 
-async def test_what_does_not_fit_is_refused_and_nothing_is_written(
-    plangate: World, api: Caller, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(bodies, "MAX_DOCUMENT_BYTES", 2000)
+@pytest.mark.limits(documents=DocumentLimits(document_bytes=2000))
+async def test_a_write_that_does_not_fit_its_document_is_rejected(plangate: World, api: Caller) -> None:
     schema = {"properties": {"n": {"type": "integer"}}}
     thread_id = await thread(api)
     pen = Pen(plangate, thread_id)
@@ -221,7 +225,7 @@ async def test_a_fork_begins_as_the_state_was(plangate: World, api: Caller) -> N
     refused(await reader.post(f"/threads/{origin}/fork", {}), 403)
 
 
-async def test_a_fork_keeps_the_version_and_takes_no_memory(plangate: World, api: Caller) -> None:
+async def test_a_fork_keeps_the_version_but_not_the_conversation(plangate: World, api: Caller) -> None:
     agent = specs.agent(stateful=True)
     runtime = await api.register(specs.mock() | {"agents": [agent]})
     query = await api.run(threadKey="t")

@@ -1,4 +1,4 @@
-"""What the handler of a call writes to the state itself, while the call goes on."""
+"""State that a handler writes during its call."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from app.base.json.limits import JsonLimits
-from app.documents import service
 from tests.support import specs
 from tests.support.client import Caller, good, output_of, refused
+from tests.support.json_processes import note_functions
 from tests.support.world import World
 
 VARIABLES = [specs.agent(tools=["add"], toolkits=[{"id": "variables"}])]
@@ -48,7 +48,7 @@ class Called:
         return await self._api.ended(self.query_id)
 
 
-async def test_a_handler_writes_while_its_call_goes_on(api: Caller) -> None:
+async def test_a_handler_writes_state_during_its_call(api: Caller) -> None:
     called = await Called.made(api)
     first = await called.post("†state.rows", {"n": 1}, "push")
     assert first.status_code == 201
@@ -81,7 +81,7 @@ async def test_a_handler_writes_while_its_call_goes_on(api: Caller) -> None:
     ]
 
 
-async def test_the_result_still_goes_to_its_path(api: Caller) -> None:
+async def test_the_result_is_still_written_to_its_path(api: Caller) -> None:
     """What the handler wrote is not taken for it."""
     called = await Called.made(api, {"_outputPath": "†state.sum"})
     await called.write("†state.note", "on the way")
@@ -90,7 +90,7 @@ async def test_the_result_still_goes_to_its_path(api: Caller) -> None:
     assert await called.document() == {"note": "on the way", "sum": 7}
 
 
-async def test_a_write_that_is_repeated_is_one(api: Caller) -> None:
+async def test_a_repeated_write_is_applied_once(api: Caller) -> None:
     called = await Called.made(api)
     first = await called.write("†state.n", 1, "push", key="one")
     assert await called.write("†state.n", 1, "push", key="one") == first
@@ -105,12 +105,12 @@ async def test_writers_at_once_are_ordered(api: Caller) -> None:
     assert sorted((await called.document())["n"]) == list(range(8))
 
 
-async def test_a_call_that_is_over_writes_nothing(api: Caller) -> None:
+async def test_an_ended_call_cannot_write(api: Caller) -> None:
     called = await Called.made(api)
     await called.end(7)
     body = refused(await called.post("†state.n", 1), 409, "conflict")
     assert body["detail"] == (
-        f"Nothing was written: nobody has the call {called.work_id}; it is over, was not taken yet, or its claim has lapsed."
+        f"Nothing was written: nobody holds the call {called.work_id}. It is over, has not been claimed, or its claim has lapsed."
     )
     assert await called.document() == {}
 
@@ -119,7 +119,7 @@ async def test_only_a_call_writes(plangate: World, api: Caller) -> None:
     called = await Called.made(api)
     root = "wrk_" + called.query_id.removeprefix("qry_")
     body = refused(await called.post("†state.n", 1, workId=root), 403, "forbidden")
-    assert body["detail"] == f"Nothing was written: {root} is no call that you answer."
+    assert body["detail"] == f"Nothing was written: {root} is not a call of yours."
     nobody = "wrk_" + "0" * 26
     body = refused(await called.post("†state.n", 1, workId=nobody), 404, "not_found")
     assert body["detail"] == f"There is no work record '{nobody}' of a query."
@@ -130,7 +130,7 @@ async def test_only_a_call_writes(plangate: World, api: Caller) -> None:
     refused(await plangate.other.post(f"/threads/{called.thread_id}/state/log", asked), 404, "not_found")
 
 
-async def test_only_who_has_the_call_writes(plangate: World, api: Caller) -> None:
+async def test_only_the_claimant_of_a_call_can_write(plangate: World, api: Caller) -> None:
     called = await Called.made(api)
     asked = {"workId": called.work_id, "path": "†state.n", "value": 1}
     eve = await plangate.key("data:write", principal="eve")
@@ -152,11 +152,13 @@ async def test_only_a_place_in_the_state_is_written(api: Caller, path: str) -> N
 
 
 @pytest.mark.parametrize("large", [False, True])
-async def test_what_does_not_fit_is_not_written(
+async def test_a_write_that_does_not_fit_is_not_applied(
     api: Caller, monkeypatch: pytest.MonkeyPatch, large: bool
 ) -> None:
     if large:
-        monkeypatch.setattr(service, "LIMITS", JsonLimits(process_bytes=0))
+        for module in ("app.documents.service", "app.base.json.offload"):
+            monkeypatch.setattr(f"{module}.LIMITS", JsonLimits(inline_bytes=0, process_bytes=0))
+    ran = note_functions(monkeypatch)
     called = await Called.made(api, stateSchema={"properties": {"n": {"type": "integer"}}})
     body = refused(await called.post("†state.n", "one"), 422)
     assert body["detail"].startswith(
@@ -170,3 +172,4 @@ async def test_what_does_not_fit_is_not_written(
     ]
     assert await called.document() == {"n": 1}
     assert [e["data"]["write"] for e in await api.events(called.query_id, "state-write")] == [1]
+    assert ("apply_change" in ran) == large

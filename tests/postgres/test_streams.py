@@ -1,4 +1,4 @@
-"""Streams: contiguous, resumable, the same bytes for everybody, and ended by their terminal event."""
+"""Streams: contiguous, resumable, the same bytes for every reader, ended by the terminal event."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ import json
 from typing import Any
 
 import pytest
-from plangate.events import CustomEvent
 
-from app.assembly import Site
-from app.journal.models import Scope, event
-from app.journal.store import append
+from app.deployment import Deployment
+from app.events import CustomEvent
+from app.journal.models import EventFilter, Scope, event
+from app.journal.service import append_events
 from app.journal.streams import QueryCursor
 from tests.support import specs
 from tests.support.client import Caller, good, refused
@@ -40,7 +40,7 @@ def check_contiguous(got: list[Frame], first: int = 1) -> None:
     assert terminal == [got[-1].event]
 
 
-async def test_a_finished_query_replays_from_one_to_its_end(plangate: World, api: Caller) -> None:
+async def test_a_finished_query_replays_from_its_first_event(plangate: World, api: Caller) -> None:
     query = await finished(api)
     got = await follow(plangate, query)
     check_contiguous(got)
@@ -63,7 +63,7 @@ async def test_live_replayed_and_listed_are_the_same_bytes(plangate: World, api:
         assert (await follow(plangate, query, n)) == seen[n:]
 
 
-async def test_resuming_by_the_id_of_an_event_gives_the_next(plangate: World, api: Caller) -> None:
+async def test_resuming_from_an_event_id_continues_with_the_next(plangate: World, api: Caller) -> None:
     query = await finished(api)
     seen = await follow(plangate, query)
     async with wire(plangate) as client:
@@ -78,7 +78,7 @@ async def test_resuming_by_the_id_of_an_event_gives_the_next(plangate: World, ap
         assert frames(over.text) == []
 
 
-async def test_the_wire_says_what_proxies_and_browsers_need(plangate: World, api: Caller) -> None:
+async def test_streams_have_the_headers_that_proxies_and_browsers_need(plangate: World, api: Caller) -> None:
     query = await finished(api)
     async with wire(plangate) as client:
         got = await client.get(f"/queries/{query}/stream")
@@ -99,8 +99,8 @@ async def test_framing_survives_any_content(plangate: World, api: Caller) -> Non
 
 
 @pytest.mark.parametrize("shared_bytes", [64 * 1024 * 1024, 0])
-async def test_five_megabytes_in_one_field_arrive_whole(
-    cluster: Cluster, site: Site, shared_bytes: int
+async def test_a_field_of_five_megabytes_arrives_complete(
+    cluster: Cluster, site: Deployment, shared_bytes: int
 ) -> None:
     """From a copy that readers share and, where there is no room for one, in slices from the database."""
     async with world(site, cluster.operator_key, large_event_bytes=shared_bytes) as running:
@@ -114,7 +114,9 @@ async def five_megabytes(plangate: World, api: Caller) -> None:
     text = "é\r\n" * 1_250_000
     scope = Scope(query, "thr", "wrk", None, "solo")
     async with plangate.services.db.transaction("acme") as tx:
-        await append(tx, query, [event(scope, CustomEvent, event_type="big", data=text)])
+        await append_events(
+            tx, query_id=query, events=[event(scope, CustomEvent, event_type="big", data=text)]
+        )
     await api.do(f"/queries/{query}/cancel")
     async with wire(plangate) as client:
         responses = [client.get(f"/queries/{query}/stream") for _ in range(3)]
@@ -125,9 +127,7 @@ async def five_megabytes(plangate: World, api: Caller) -> None:
     assert plangate.services.streams.shared_bytes == 0
 
 
-async def test_what_the_database_wrote_last_reaches_a_reader_who_had_caught_up(
-    plangate: World, api: Caller
-) -> None:
+async def test_events_written_in_sql_reach_a_live_reader(plangate: World, api: Caller) -> None:
     """A cancellation is written by the door, after events that this process's writer handed over itself."""
     await api.register(specs.scripted(specs.tool("add")))
     query = (await api.submit(specs.script(("add", {"n": 1}))))["id"]
@@ -149,7 +149,7 @@ async def test_a_reader_in_another_process_sees_the_same(plangate: World, second
     assert await here == await there
 
 
-async def test_lost_hints_are_found_within_seconds(plangate: World, api: Caller) -> None:
+async def test_lost_notifications_are_recovered_within_seconds(plangate: World, api: Caller) -> None:
     await api.register(specs.scripted(specs.tool("add")))
     query = (await api.submit(specs.script(("add", {"n": 1}))))["id"]
     await api.until(query, "waiting")
@@ -159,7 +159,7 @@ async def test_lost_hints_are_found_within_seconds(plangate: World, api: Caller)
     check_contiguous(await live)
 
 
-async def test_types_filter_what_is_given_and_not_where_it_ends(plangate: World, api: Caller) -> None:
+async def test_types_filter_events_but_not_the_end(plangate: World, api: Caller) -> None:
     query = await finished(api)
     everything = await follow(plangate, query)
     texts = await follow(plangate, query, 0, "text")
@@ -193,15 +193,13 @@ async def test_pages_cover_the_journal_once(api: Caller) -> None:
 @pytest.mark.parametrize(
     "cursor", ["", "x", "00000000.0.1", "0123456789", "9" * 400, "G.b.c", "00000000.0000000000.-1", "1"]
 )
-async def test_a_cursor_that_is_none_is_malformed(api: Caller, cursor: str) -> None:
+async def test_an_invalid_cursor_is_malformed(api: Caller, cursor: str) -> None:
     query = await finished(api)
     response = await api.request("GET", f"/queries/{query}/events", headers={"last-event-id": cursor or "?"})
     refused(response, 400, "malformed")
 
 
-async def test_a_cursor_of_another_query_or_ahead_or_of_another_history_is_refused(
-    plangate: World, api: Caller
-) -> None:
+async def test_a_foreign_future_or_rewound_cursor_is_rejected(plangate: World, api: Caller) -> None:
     query = await finished(api)
     another = (await api.run())["id"]
     path = f"/queries/{query}/events"
@@ -216,7 +214,7 @@ async def test_a_cursor_of_another_query_or_ahead_or_of_another_history_is_refus
     refused(await api.request("GET", stream, headers={"last-event-id": old}), 409, "history_rewound")
 
 
-async def test_deltas_of_one_turn_are_fewer_than_they_were_and_join_to_the_text(api: Caller) -> None:
+async def test_deltas_are_merged_and_join_to_the_text(api: Caller) -> None:
     text = "".join(f"word{n} " for n in range(500))
     query = await finished(api, text, providers={"anthropic": {"kind": "mock", "tokens": 500}})
     told = await api.events(query, "text")
@@ -249,9 +247,7 @@ async def test_a_stream_ends_after_limit_events_and_resumes(plangate: World, api
     refused(await api.get(path, limit=0), 422)
 
 
-async def test_the_json_paths_stream_too_for_a_client_that_accepts_streams(
-    plangate: World, api: Caller
-) -> None:
+async def test_json_paths_honor_accept_event_stream(plangate: World, api: Caller) -> None:
     query = await finished(api)
     async with wire(plangate) as client:
         client.headers["accept"] = "text/event-stream"
@@ -277,7 +273,7 @@ async def test_losing_the_connection_does_not_touch_the_query(plangate: World, a
     assert (await api.ended(query))["status"] == "succeeded"
 
 
-async def test_a_revoked_key_ends_its_streams_however_busy(plangate: World, api: Caller) -> None:
+async def test_a_revoked_key_ends_busy_streams(plangate: World, api: Caller) -> None:
     caller = await plangate.key("read", principal="leaver")
     key = next(k for k in (await api.read("/keys"))["items"] if k["principal"] == "leaver")
     await api.register(specs.scripted(specs.tool("add")))
@@ -289,7 +285,9 @@ async def test_a_revoked_key_ends_its_streams_however_busy(plangate: World, api:
     async def chatter() -> None:
         while busy:
             async with plangate.services.db.transaction("acme") as tx:
-                await append(tx, query, [event(scope, CustomEvent, event_type="tick", data={})])
+                await append_events(
+                    tx, query_id=query, events=[event(scope, CustomEvent, event_type="tick", data={})]
+                )
             await asyncio.sleep(0.3)
 
     noise = asyncio.create_task(chatter())
@@ -327,7 +325,7 @@ async def tenant_stream(world: World, after: str | None, stop: asyncio.Event, *t
     async with world.services.db.transaction("acme") as tx:
         position = await streams.tenant_position(tx, after)
     out: list[bytes] = []
-    chunks = streams.tenant_sse("acme", position, types or None, None, None, always)
+    chunks = streams.tenant_sse("acme", position, EventFilter(types or None), always)
     while True:
         reading = asyncio.ensure_future(anext(chunks))
         stopping = asyncio.ensure_future(stop.wait())
@@ -341,7 +339,7 @@ async def tenant_stream(world: World, after: str | None, stop: asyncio.Event, *t
         out.append(reading.result())
 
 
-async def test_the_tenants_stream_loses_and_repeats_nothing_under_concurrent_writers(
+async def test_the_tenant_stream_is_exact_under_concurrent_writes(
     plangate: World, second: World, api: Caller
 ) -> None:
     await api.register(specs.mock())
@@ -382,9 +380,7 @@ async def test_the_tenants_stream_resumes_after_any_event(plangate: World, api: 
         assert rest["events"] == whole["events"][n + 1 :]
 
 
-async def test_an_open_write_holds_the_tenants_stream_back_and_nothing_is_skipped(
-    plangate: World, api: Caller
-) -> None:
+async def test_the_tenant_stream_waits_for_open_transactions(plangate: World, api: Caller) -> None:
     await api.register(specs.scripted(specs.tool("pay", approval="always"), name="asking"))
     await api.register(specs.mock())
     start = (await api.read("/events"))["nextCursor"]
@@ -414,7 +410,7 @@ async def test_the_tenants_stream_filters(plangate: World, api: Caller) -> None:
     assert other["events"] == []
 
 
-async def test_a_cursor_of_another_tenants_stream_is_refused(plangate: World, api: Caller) -> None:
+async def test_a_cursor_of_another_tenant_is_rejected(plangate: World, api: Caller) -> None:
     await api.register(specs.mock())
     await api.run()
     cursor = (await api.read("/events"))["nextCursor"]
@@ -431,7 +427,7 @@ async def test_cursors_of_the_tenants_stream_are_signed(plangate: World, api: Ca
     refused(await api.get("/events", after=rewound), 409, "history_rewound")
 
 
-async def test_no_tenant_sees_the_events_of_another(plangate: World, api: Caller) -> None:
+async def test_events_are_visible_only_to_their_tenant(plangate: World, api: Caller) -> None:
     await api.register(specs.mock())
     start = (await plangate.other.read("/events"))["nextCursor"]
     await api.run()
@@ -451,10 +447,10 @@ async def test_a_stream_ends_between_events_when_the_process_drains(plangate: Wo
     assert [f.envelope["seq"] for f in seen] == list(range(1, len(seen) + 1))
 
 
-async def test_the_stream_of_a_query_that_is_not_there_is_a_404_before_any_frame(api: Caller) -> None:
+async def test_a_stream_of_a_missing_query_is_a_404(api: Caller) -> None:
     refused(await api.get("/queries/qry_" + "0" * 26 + "/stream"), 404, "not_found")
 
 
-def test_the_parser_of_these_tests_knows_the_format() -> None:
+def test_the_test_parser_follows_the_sse_format() -> None:
     assert frames("id: 1\r\nevent: a\rdata: {}\n\n: note\n\n") == [Frame("1", "a", "{}")]
     assert json.loads(frames('data: "\u2028"\n\n')[0].data) == "\u2028"

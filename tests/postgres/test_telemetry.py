@@ -1,4 +1,4 @@
-"""Spans of real runs: one trace a query, whoever ends the work; exporting holds nothing up and fails nothing."""
+"""Spans of real runs: one trace per query; exporting delays nothing and fails nothing."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import contextlib
 import threading
 from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from opentelemetry.sdk.metrics.export import InMemoryMetricReader
@@ -16,14 +16,17 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.trace import StatusCode
 
-from app.assembly import Site, exporter_of
+from app.assembly import exporter_of
 from app.base import traces
 from app.base.errors import Unavailable
 from app.base.ids import with_prefix
 from app.base.metrics import Metrics
+from app.base.postgres.database import Database, Tx
+from app.deployment import Deployment
+from app.journal.ended_work import EndedWork
 from app.settings import Settings
-from app.telemetry import service, store
 from app.telemetry.otel import OpenTelemetry
+from app.telemetry.service import SpanLimits, SpanReporter
 from app.telemetry.spans import Span
 from tests.support import specs
 from tests.support.client import eventually
@@ -57,7 +60,7 @@ class Told:
 
 
 @contextlib.asynccontextmanager
-async def telling(cluster: Cluster, site: Site, **settings: Any) -> AsyncIterator[Told]:
+async def telling(cluster: Cluster, site: Deployment, **settings: Any) -> AsyncIterator[Told]:
     exporter, reader = InMemorySpanExporter(), InMemoryMetricReader()
 
     def build() -> OpenTelemetry:
@@ -68,7 +71,7 @@ async def telling(cluster: Cluster, site: Site, **settings: Any) -> AsyncIterato
 
 
 @pytest.fixture
-async def told(cluster: Cluster, site: Site) -> AsyncIterator[Told]:
+async def told(cluster: Cluster, site: Deployment) -> AsyncIterator[Told]:
     async with telling(cluster, site) as found:
         yield found
 
@@ -125,7 +128,7 @@ async def test_a_run_is_one_trace_and_each_piece_of_work_a_span(told: Told) -> N
     assert not records, "every record has its span"
 
 
-async def test_nothing_that_was_said_is_on_a_span_by_itself(told: Told) -> None:
+async def test_spans_have_no_content_by_default(told: Told) -> None:
     api = told.world.api
     tool = specs.tool("find", inputSchema={"type": "object"})
     await api.register(specs.scripted(tool))
@@ -138,7 +141,7 @@ async def test_nothing_that_was_said_is_on_a_span_by_itself(told: Told) -> None:
         assert SECRET not in span.to_json()
 
 
-async def test_what_a_model_may_say_and_postgres_cannot_read_keeps_no_span_back(told: Told) -> None:
+async def test_text_that_postgres_cannot_store_does_not_lose_a_span(told: Told) -> None:
     await told.world.api.register(specs.mock())
     thinks(told.world, lambda _: says('a\0b, "stopReason":"tool_use"} and \u00e9'))
     query = await told.world.api.run()
@@ -148,7 +151,7 @@ async def test_what_a_model_may_say_and_postgres_cannot_read_keeps_no_span_back(
     assert attributes["gen_ai.response.finish_reasons"] == ("stop",)
 
 
-async def test_content_is_on_spans_where_the_operator_wants_it(cluster: Cluster, site: Site) -> None:
+async def test_content_is_on_spans_if_the_operator_enables_it(cluster: Cluster, site: Deployment) -> None:
     async with telling(cluster, site, telemetry_content=True) as told:
         api = told.world.api
         await api.register(specs.scripted(specs.tool("find")))
@@ -169,7 +172,7 @@ async def test_content_is_on_spans_where_the_operator_wants_it(cluster: Cluster,
             assert "gen_ai.output.messages" in attributes
 
 
-async def test_a_plan_is_told_down_to_its_actions(told: Told) -> None:
+async def test_a_plan_has_spans_down_to_its_actions(told: Told) -> None:
     api = told.world.api
     await api.register(specs.planning())
     query = await api.submit(specs.store_and_execute())
@@ -184,7 +187,7 @@ async def test_a_plan_is_told_down_to_its_actions(told: Told) -> None:
     assert action.parent.span_id == execution.context.span_id
 
 
-async def test_what_is_cancelled_ends_its_spans(told: Told) -> None:
+async def test_canceled_work_ends_its_spans(told: Told) -> None:
     api = told.world.api
     await api.register(specs.scripted(specs.tool("find")))
     query = await api.submit(specs.script(("find", {"n": 1})))
@@ -198,7 +201,7 @@ async def test_what_is_cancelled_ends_its_spans(told: Told) -> None:
             assert span.status.status_code is StatusCode.UNSET
 
 
-async def test_what_failed_is_told_with_its_code(told: Told) -> None:
+async def test_failed_work_has_its_code_on_the_span(told: Told) -> None:
     api = told.world.api
     await api.register(
         specs.spec(
@@ -216,7 +219,7 @@ async def test_what_failed_is_told_with_its_code(told: Told) -> None:
     assert (root.status.status_code, root.status.description) == (StatusCode.ERROR, None)
 
 
-async def test_the_calls_to_models_are_measured_under_labels_that_have_an_end(told: Told) -> None:
+async def test_model_call_metrics_have_bounded_labels(told: Told) -> None:
     api = told.world.api
     await api.register(specs.mock("five words are said here"))
     query = await api.run()
@@ -233,9 +236,7 @@ async def test_the_calls_to_models_are_measured_under_labels_that_have_an_end(to
 # -- whoever ends it
 
 
-async def test_a_query_that_parks_and_goes_on_in_another_process_is_one_trace(
-    cluster: Cluster, site: Site
-) -> None:
+async def test_a_query_across_processes_is_one_trace(cluster: Cluster, site: Deployment) -> None:
     async with telling(cluster, site) as first:
         api = first.world.api
         await api.register(specs.scripted(specs.tool("find", approval="always")))
@@ -256,8 +257,8 @@ async def test_a_query_that_parks_and_goes_on_in_another_process_is_one_trace(
     assert chat.context.trace_id == agent.context.trace_id
 
 
-async def test_the_last_words_of_a_process_that_went_are_said_again_under_the_same_ids(
-    cluster: Cluster, site: Site
+async def test_spans_of_a_killed_process_are_exported_again_with_the_same_ids(
+    cluster: Cluster, site: Deployment
 ) -> None:
     async with telling(cluster, site) as first:
         api = first.world.api
@@ -303,7 +304,7 @@ class Broken:
         self.closed = True
 
 
-async def test_an_exporter_that_fails_fails_nothing_and_holds_nobody_up(cluster: Cluster, site: Site) -> None:
+async def test_a_failing_exporter_affects_nothing(cluster: Cluster, site: Deployment) -> None:
     broken = Broken()
     async with world(site, cluster.operator_key, exporter=lambda: broken) as running:
         await running.api.register(specs.mock())
@@ -318,9 +319,7 @@ async def test_an_exporter_that_fails_fails_nothing_and_holds_nobody_up(cluster:
     broken.let_go.set()
 
 
-async def test_a_process_goes_on_without_an_exporter_that_cannot_be_built(
-    cluster: Cluster, site: Site
-) -> None:
+async def test_a_process_runs_without_a_broken_exporter(cluster: Cluster, site: Deployment) -> None:
     def missing() -> Any:
         raise ModuleNotFoundError("No module named 'opentelemetry.sdk'")
 
@@ -332,31 +331,46 @@ async def test_a_process_goes_on_without_an_exporter_that_cannot_be_built(
         assert not spans._queue, "nothing is kept for nobody"
 
 
-async def test_what_ended_while_the_database_was_away_is_told_when_it_is_back(
-    told: Told, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Each span once, and the call is measured once."""
-    read, outages = store.ended_records, 2
-    monkeypatch.setattr(service, "OUTAGE_PAUSE_S", 0.01)
+class FaultyDatabase:
+    """A database whose first transactions fail, as during an outage."""
 
-    async def away(*args: Any, **parts: Any) -> list[Any]:
-        nonlocal outages
-        outages -= 1
-        if outages >= 0:
+    def __init__(self, db: Database, outages: int) -> None:
+        self._db = db
+        self.outages = outages
+
+    def transaction(self, tenant: str) -> contextlib.AbstractAsyncContextManager[Tx]:
+        if self.outages:
+            self.outages -= 1
             raise Unavailable("The database cannot be reached; try again in a moment.")
-        return await read(*args, **parts)
-
-    monkeypatch.setattr(store, "ended_records", away)
-    await told.world.api.register(specs.mock())
-    query = await told.world.api.run()
-    await told.spans(query["id"], "chat m", "invoke_agent solo", "invoke_workflow default")
-    assert outages < 0
-    assert (len(told.exporter.get_finished_spans()), measured(told)) == (3, 1)
+        return self._db.transaction(tenant)
 
 
-async def test_more_than_can_wait_is_dropped_and_counted(
-    cluster: Cluster, site: Site, monkeypatch: pytest.MonkeyPatch
+async def test_records_that_ended_during_an_outage_are_exported_once(
+    cluster: Cluster, site: Deployment
 ) -> None:
+    exporter, reader = InMemorySpanExporter(), InMemoryMetricReader()
+    async with world(site, cluster.operator_key) as running:
+        await running.api.register(specs.mock())
+        query = await running.api.run()
+        work = (await running.api.read(f"/queries/{query['id']}/work"))["items"]
+        database = FaultyDatabase(running.services.db, outages=2)
+        spans = SpanReporter(
+            cast(Database, database),
+            lambda: OpenTelemetry(SimpleSpanProcessor(exporter), [reader]),
+            Metrics(),
+            content=False,
+            limits=SpanLimits(outage_pause_s=0.01),
+        )
+        spans.start()
+        spans.enqueue("acme", [EndedWork(w["id"], w["kind"], w["status"]) for w in work])
+        told = Told(running, exporter, reader)
+        await told.spans(query["id"], "chat m", "invoke_agent solo", "invoke_workflow default")
+        assert database.outages == 0
+        assert (len(exporter.get_finished_spans()), measured(told)) == (3, 1)
+        await spans.aclose()
+
+
+async def test_more_than_can_wait_is_dropped_and_counted(cluster: Cluster, site: Deployment) -> None:
     async with telling(cluster, site) as told:
         spans, metrics = told.world.services.spans, told.world.services.metrics
         assert spans is not None
@@ -364,13 +378,13 @@ async def test_more_than_can_wait_is_dropped_and_counted(
         query = await told.world.api.run()
         await told.spans(query["id"], "invoke_workflow default")
         work = (await told.world.api.read(f"/queries/{query['id']}/work"))["items"]
-        monkeypatch.setattr(service, "MAX_QUEUED_RECORDS", 2)
-        ended = [service.EndedWork(w["id"], w["kind"], w["status"]) for w in work] * 2
+        spans.limits = SpanLimits(queued_records=2)
+        ended = [EndedWork(w["id"], w["kind"], w["status"]) for w in work] * 2
         spans.enqueue("acme", ended)
         assert metrics.spans.labels("dropped")._value.get() == len(ended) - 2
 
 
-def test_an_endpoint_that_is_empty_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_empty_endpoint_disables_export(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", "")
     assert exporter_of(Settings(), Metrics()) is None
 
@@ -379,7 +393,7 @@ def test_an_endpoint_that_is_empty_is_none(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 async def test_a_collector_gets_spans_and_metrics_as_otlp(
-    cluster: Cluster, site: Site, receiver: OtlpReceiver, monkeypatch: pytest.MonkeyPatch
+    cluster: Cluster, site: Deployment, receiver: OtlpReceiver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_HEADERS", "x-collector-key=abc")
     monkeypatch.setenv("OTEL_RESOURCE_ATTRIBUTES", "deployment.environment.name=test")
@@ -398,8 +412,8 @@ async def test_a_collector_gets_spans_and_metrics_as_otlp(
     assert (duration.count, values(duration.attributes)["gen_ai.provider.name"]) == (1, "mock")
 
 
-async def test_a_collector_that_answers_nobody_or_refuses_is_not_noticed_by_queries(
-    cluster: Cluster, site: Site, receiver: OtlpReceiver
+async def test_a_failing_collector_does_not_affect_queries(
+    cluster: Cluster, site: Deployment, receiver: OtlpReceiver
 ) -> None:
     receiver.hold()
     async with world(site, cluster.operator_key, OTEL_EXPORTER_OTLP_ENDPOINT=receiver.url) as running:
@@ -417,8 +431,8 @@ async def test_a_collector_that_answers_nobody_or_refuses_is_not_noticed_by_quer
         assert (await running.api.run())["status"] == "succeeded"
 
 
-async def test_where_the_operator_samples_a_trace_is_told_whole_or_not_at_all(
-    cluster: Cluster, site: Site, monkeypatch: pytest.MonkeyPatch
+async def test_sampling_keeps_or_drops_whole_traces(
+    cluster: Cluster, site: Deployment, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("OTEL_TRACES_SAMPLER", "parentbased_traceidratio")
     monkeypatch.setenv("OTEL_TRACES_SAMPLER_ARG", "0.5")
@@ -442,7 +456,7 @@ async def test_where_the_operator_samples_a_trace_is_told_whole_or_not_at_all(
 # -- traces of others
 
 
-async def test_a_query_links_to_the_span_of_whoever_asked_for_it(told: Told) -> None:
+async def test_a_query_links_to_the_callers_span(told: Told) -> None:
     api = told.world.api
     await api.register(specs.mock())
     caller = (0xABCDEF << 64, 0x123456)
@@ -455,7 +469,7 @@ async def test_a_query_links_to_the_span_of_whoever_asked_for_it(told: Told) -> 
 
 
 @pytest.mark.parametrize("header", ["nonsense", SECRET, "00-" + "0" * 32 + "-" + "0" * 16 + "-00"])
-async def test_a_header_that_names_no_span_is_as_none(told: Told, header: str) -> None:
+async def test_an_invalid_traceparent_is_ignored(told: Told, header: str) -> None:
     api = told.world.api
     await api.register(specs.mock())
     accepted = await api.do("/queries", {"prompt": "hi"}, headers={"traceparent": header})
@@ -466,7 +480,7 @@ async def test_a_header_that_names_no_span_is_as_none(told: Told, header: str) -
     assert b"traceparent" not in row["request"]
 
 
-async def test_a_call_by_http_carries_the_span_it_is_made_in(cluster: Cluster, site: Site) -> None:
+async def test_an_http_call_carries_its_span(cluster: Cluster, site: Deployment) -> None:
     async with endpoint(output({"found": 1}), output({"found": 1})) as there:
         tool = specs.tool("find", transport={"kind": "http", "url": f"{there.url}/find"})
         async with telling(cluster, site, allow_hosts=there.url.removeprefix("http://")) as told:

@@ -1,4 +1,4 @@
-"""Tenants and keys: nobody sees, changes or learns of what is another's; no key does more than it says."""
+"""Isolation of tenants, and scopes of keys."""
 
 from __future__ import annotations
 
@@ -52,6 +52,9 @@ ROUTES: list[tuple[str, str, str, Any, str]] = [
     ("thread", "POST", "/queries", {"prompt": "x", "threadId": "{id}"}, "queries:write"),
     ("approval", "GET", "/approvals/{id}", None, "read"),
     ("approval", "GET", "/approvals/{id}/subject", None, "read"),
+    ("approval", "GET", "/approvals/{id}/values?path=†state.rows", None, "read"),
+    ("approval", "GET", "/approvals/{id}/comments", None, "approvals:decide"),
+    ("approval", "POST", "/approvals/{id}/comments", {"text": "Hm."}, "approvals:decide"),
     ("approval", "POST", "/approvals/{id}", {"decision": "approve"}, "approvals:decide"),
     (
         "approval",
@@ -63,6 +66,8 @@ ROUTES: list[tuple[str, str, str, Any, str]] = [
     ("grant", "DELETE", "/grants/{id}", None, "approvals:decide"),
     ("plan", "GET", "/plans/{id}", None, "read"),
     ("plan", "GET", "/plans/{id}/revisions", None, "read"),
+    ("plan", "GET", "/plans/{id}/revisions/1", None, "read"),
+    ("plan", "GET", "/plans/{id}/revisions/2/changes", None, "read"),
     ("plan", "GET", "/plans/{id}/transitions", None, "read"),
     ("plan", "GET", "/plans/{id}/actions", None, "read"),
     ("plan", "GET", "/plans/{id}/graph", None, "read"),
@@ -75,6 +80,7 @@ ROUTES: list[tuple[str, str, str, Any, str]] = [
     ("call", "POST", "/tool-calls/{id}/result", {"claimToken": "t", "output": 1}, "tools:serve"),
     ("call", "POST", "/tool-calls/{id}/heartbeat", {"claimToken": "t"}, "tools:serve"),
     ("call", "POST", "/tool-calls/{id}/progress", {"claimToken": "t", "label": "l"}, "tools:serve"),
+    ("call", "POST", "/tool-calls/{id}/events", {"claimToken": "t", "eventType": "e"}, "tools:serve"),
     ("call", "POST", "/tool-calls/{id}/release", {"claimToken": "t"}, "tools:serve"),
     ("call", "PUT", "/tool-calls/{id}/files/a", {}, "tools:serve"),
     ("call", "GET", "/work-records/{id}", None, "read"),
@@ -162,7 +168,7 @@ OWN = {"PUT /secrets/{name}", "PUT /sources/{name}", "PUT /catalog/entries/{id}"
 """Makes one of the caller's, whatever name it is given."""
 
 
-async def test_the_table_names_every_route_that_takes_an_id(api: Caller) -> None:
+async def test_every_route_with_an_id_is_tested_for_tenants(api: Caller) -> None:
     """Those of threads and references are looked at in test_references_audit."""
     paths = (await api.read("/openapi.json"))["paths"]
     known = [f"{method} {path.partition('?')[0]}" for _, method, path, _, _ in ROUTES]
@@ -175,7 +181,7 @@ async def test_the_table_names_every_route_that_takes_an_id(api: Caller) -> None
             assert route in OWN or any(form.fullmatch(k) for k in known), route
 
 
-async def test_what_is_anothers_is_answered_as_what_is_not_there(plangate: World, api: Caller) -> None:
+async def test_objects_of_other_tenants_are_not_found(plangate: World, api: Caller) -> None:
     theirs = await objects(plangate)
     await api.register(specs.planning(references=[{"name": "Seats", "schema": {"type": "array"}}]))
     before = await plangate.sql("SELECT status, wake FROM queries ORDER BY id", tenant="other")
@@ -216,7 +222,7 @@ async def test_what_is_anothers_is_answered_as_what_is_not_there(plangate: World
             assert id not in shown, path
 
 
-async def test_every_route_needs_its_scope_and_no_other(plangate: World) -> None:
+async def test_every_route_requires_exactly_its_scope(plangate: World) -> None:
     routes = [
         *ROUTES,
         *(
@@ -253,7 +259,7 @@ async def test_every_route_needs_its_scope_and_no_other(plangate: World) -> None
         assert response.status_code not in (401, 403), (method, path, response.text)
 
 
-async def test_a_key_is_shown_once_and_kept_as_a_hash(plangate: World, api: Caller, owner: Any) -> None:
+async def test_a_key_is_shown_once_and_stored_as_a_hash(plangate: World, api: Caller, owner: Any) -> None:
     made = await api.do("/keys", {"principal": "ann", "scopes": ["read"]})
     assert made["key"].startswith("plg_")
     assert made["key"] not in json.dumps(await api.read("/keys"))
@@ -264,7 +270,7 @@ async def test_a_key_is_shown_once_and_kept_as_a_hash(plangate: World, api: Call
     assert (await caller.get("/queries")).status_code == 200
 
 
-async def test_only_an_admin_makes_keys_and_none_is_wider_than_his(plangate: World) -> None:
+async def test_only_an_admin_creates_keys_with_at_most_its_scopes(plangate: World) -> None:
     admin = await plangate.key("admin", tools=["add"])
     body = {"principal": "x", "scopes": ["tools:serve"]}
     refused(await admin.post("/keys", body), 403)
@@ -277,7 +283,7 @@ async def test_only_an_admin_makes_keys_and_none_is_wider_than_his(plangate: Wor
     assert found["errors"][0]["pointer"] == "/scopes"
 
 
-async def test_no_key_outlives_the_one_that_makes_it(plangate: World, api: Caller) -> None:
+async def test_a_key_expires_no_later_than_its_creator(plangate: World, api: Caller) -> None:
     until = datetime(2100, 1, 1, tzinfo=UTC)
     made = await api.do("/keys", {"principal": "temp", "scopes": ["admin"], "expiresAt": until.isoformat()})
     admin = Caller(plangate.http, made["key"])
@@ -294,7 +300,7 @@ async def test_no_key_outlives_the_one_that_makes_it(plangate: World, api: Calle
     assert (await api.do("/keys", body))["expiresAt"] is None  # the operator's key does not expire
 
 
-async def test_a_key_serves_only_the_names_it_was_given(plangate: World, api: Caller) -> None:
+async def test_a_key_serves_only_the_names_it_wexplicit_values(plangate: World, api: Caller) -> None:
     await api.register(specs.scripted(specs.tool("add"), specs.tool("pay")))
     await api.submit(specs.script(("pay", {"n": 1})))
     served = await plangate.key("tools:serve", tools=["add"])
@@ -303,9 +309,7 @@ async def test_a_key_serves_only_the_names_it_was_given(plangate: World, api: Ca
     assert (await served.do("/tool-calls/claim", {"tools": [{"name": "add"}]}))["calls"] == []
 
 
-async def test_a_claimed_call_is_answered_with_a_key_that_may_serve_its_tool(
-    plangate: World, api: Caller
-) -> None:
+async def test_posting_a_result_requires_a_key_for_the_tool(plangate: World, api: Caller) -> None:
     await api.register(specs.scripted(specs.tool("add"), specs.tool("pay")))
     query = await api.submit(specs.script(("pay", {"n": 1})))
     (call,) = await api.claim("pay")
@@ -314,6 +318,7 @@ async def test_a_claimed_call_is_answered_with_a_key_that_may_serve_its_tool(
     for verb, body in (
         ("heartbeat", {}),
         ("progress", {"label": "half"}),
+        ("events", {"eventType": "mine"}),
         ("result", {"output": 1}),
         ("release", {}),
     ):
@@ -328,7 +333,7 @@ async def test_a_claimed_call_is_answered_with_a_key_that_may_serve_its_tool(
     refused(await foreign.post(f"{path}/result", {**token, "output": 8}), 403, "forbidden")
 
 
-async def test_an_action_is_answered_with_a_key_that_has_its_scope(plangate: World, api: Caller) -> None:
+async def test_posting_an_action_result_requires_the_scope(plangate: World, api: Caller) -> None:
     await api.register(specs.planning())
     query = await api.submit(specs.store_and_execute())
     await api.approve(query["id"])
@@ -372,7 +377,7 @@ async def test_a_key_with_act_as_names_the_person(plangate: World, api: Caller) 
     refused(await acting.post("/queries", {"prompt": "x"}, headers={"plangate-principal": "z" * 201}), 422)
 
 
-async def test_a_key_expires_by_itself(plangate: World, api: Caller, owner: Any) -> None:
+async def test_a_key_expires(plangate: World, api: Caller, owner: Any) -> None:
     soon = (datetime.now(UTC) + timedelta(seconds=1.2)).isoformat()
     made = await api.do("/keys", {"principal": "x", "scopes": ["read"], "expiresAt": soon})
     caller = Caller(plangate.http, made["key"])
@@ -398,7 +403,7 @@ async def test_a_revoked_key_stops_everywhere_within_five_seconds(
     assert row["revokedAt"]
 
 
-async def test_the_operators_key_takes_its_tenant_from_the_header_or_the_spec(plangate: World) -> None:
+async def test_the_operator_key_takes_its_tenant_from_header_or_spec(plangate: World) -> None:
     bare = plangate.operator()
     assert good(await bare.get("/queries")) == {"items": [], "nextCursor": None}
     spec = specs.mock(tenant="fresh-one")
@@ -414,7 +419,7 @@ async def test_the_operators_key_takes_its_tenant_from_the_header_or_the_spec(pl
     assert limits == "{}"
 
 
-async def test_a_tenants_key_works_for_its_tenant_whatever_the_header_says(plangate: World) -> None:
+async def test_a_tenant_key_ignores_the_tenant_header(plangate: World) -> None:
     caller = await plangate.key("read", "runtimes:write")
     good(await caller.request("GET", "/queries", headers={"plangate-tenant": "acme"}))
     refused(await caller.request("GET", "/queries", headers={"plangate-tenant": "other"}), 401)
@@ -459,7 +464,7 @@ async def test_secrets_are_written_rotated_listed_by_name_and_deleted(plangate: 
     refused(await api.put("/secrets/-bad", {"value": "x"}), 422)
 
 
-async def test_a_tenant_may_send_so_many_requests_a_second(plangate: World) -> None:
+async def test_requests_of_a_tenant_are_rate_limited(plangate: World) -> None:
     await plangate.tenant("slow", requestsPerSecond=5)
     caller = await plangate.key("read", tenant="slow")
     answers = [await caller.get("/queries") for _ in range(8)]
@@ -472,7 +477,7 @@ async def test_a_tenant_may_send_so_many_requests_a_second(plangate: World) -> N
     good(await plangate.api.get("/queries"))
 
 
-async def test_a_full_queue_is_refused(idle: World) -> None:
+async def test_a_full_queue_rejects_queries(idle: World) -> None:
     await idle.tenant("small", queuedQueries=2)
     small = idle.operator("small")
     await small.register(specs.mock(tenant="small"))
@@ -485,7 +490,7 @@ async def test_a_full_queue_is_refused(idle: World) -> None:
 
 
 @pytest.mark.parametrize("kind", ["Seats"])
-async def test_the_same_value_has_another_id_in_another_tenant(plangate: World, kind: str) -> None:
+async def test_the_same_value_has_different_ids_in_two_tenants(plangate: World, kind: str) -> None:
     ids = []
     for tenant in ("acme", "other"):
         api = plangate.operator(tenant)

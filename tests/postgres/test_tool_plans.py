@@ -1,4 +1,4 @@
-"""Plans made of tool calls, and declared tools that carry actions out."""
+"""Plans made of tool calls, and declared tools that carry out actions."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ async def rows(api: Caller, plan_id: str) -> list[dict[str, Any]]:
     return found
 
 
-async def test_a_plan_of_tool_calls_needs_nothing_but_its_tools(api: Caller) -> None:
+async def test_a_plan_of_tool_calls_needs_only_its_tools(api: Caller) -> None:
     await api.register(traveling())
     stored = (await api.read("/runtimes"))["items"][0]
     body = {"actions": [{**HOTEL, "flight": "†state.flights.0"}, TO_ROME]}
@@ -98,7 +98,7 @@ async def test_a_plan_of_tool_calls_needs_nothing_but_its_tools(api: Caller) -> 
     ],
 )
 @pytest.mark.parametrize("form", ["tools", "actionDispatcher", "actionDispatchers"])
-async def test_what_a_tool_returns_is_the_result_of_its_action(
+async def test_the_return_value_of_a_tool_is_the_result_of_its_action(
     api: Caller, form: str, output: Any, result: Any
 ) -> None:
     """In every form in which a declared tool carries an action out."""
@@ -117,7 +117,7 @@ async def test_what_a_tool_returns_is_the_result_of_its_action(
     assert [(r["status"], r["result"]) for r in await rows(api, plan["id"])] == [("succeeded", result)]
 
 
-async def test_an_error_of_a_tool_fails_its_action_alone(api: Caller) -> None:
+async def test_a_tool_error_fails_only_its_action(api: Caller) -> None:
     await api.register(traveling())
     plan = await store(api, HOTEL, TO_ROME)
     query = await execute(api, plan)
@@ -209,7 +209,7 @@ async def test_references_of_an_action_reach_its_tool(api: Caller) -> None:
         ({"kind": "dynamic", "value": "abroad"}, [HOTEL], True),
     ],
 )
-async def test_the_rule_of_a_tool_holds_for_plans_that_call_it(
+async def test_the_rule_of_a_tool_applies_to_plans_that_call_it(
     api: Caller, of_tool: Any, actions: list[specs.Spec], asked: bool
 ) -> None:
     book = BOOK if of_tool is None else {**BOOK, "approval": of_tool}
@@ -258,7 +258,7 @@ async def test_the_rule_of_a_tool_holds_for_plans_that_call_it(
         ),
     ],
 )
-async def test_a_plan_of_tools_that_cannot_work_is_refused(
+async def test_an_invalid_plan_of_tools_is_rejected(
     api: Caller, parts: dict[str, Any], pointer: str, why: str
 ) -> None:
     plan = parts.get("plan") or {"name": "Routing", "tools": parts["named"]}
@@ -268,7 +268,7 @@ async def test_a_plan_of_tools_that_cannot_work_is_refused(
 
 
 @pytest.mark.parametrize(("gated", "refused_"), [(None, True), ("always", False)])
-async def test_no_agent_calls_what_a_plan_puts_under_approval(
+async def test_an_agent_cannot_bypass_the_approval_of_a_plan(
     api: Caller, gated: str | None, refused_: bool
 ) -> None:
     tool = BOOK if gated is None else {**BOOK, "approval": gated}

@@ -1,4 +1,4 @@
-"""Floods of unknown API keys cost the database little, and others nothing."""
+"""Floods of unknown API keys cost the database little and do not affect others."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ async def test_a_flood_of_unknown_keys_is_limited_before_its_bodies_are_read(
     good(await Caller(elsewhere, fresh.key).get("/queries"))
 
 
-async def test_an_unknown_key_is_looked_up_once_in_a_while(idle: World) -> None:
+async def test_an_unknown_key_is_looked_up_rarely(idle: World) -> None:
     caller = Caller(idle.http, new_key()[0])
     for _ in range(10):
         refused(await caller.get("/queries"), 401)
@@ -71,7 +71,7 @@ async def test_an_unknown_key_is_looked_up_once_in_a_while(idle: World) -> None:
     assert len(idle.services.tenancy.unknown_keys) == 1
 
 
-async def test_requests_that_come_at_once_with_a_new_key_are_all_answered(idle: World) -> None:
+async def test_concurrent_requests_with_a_new_key_are_all_accepted(idle: World) -> None:
     caller = await idle.key("read")
     answers = await asyncio.gather(*(caller.get("/queries") for _ in range(3 * BURST)))
     assert {answer.status_code for answer in answers} <= {200, 429}  # the tenant's own limit

@@ -1,4 +1,4 @@
-"""Upgrades of the schema: to the next version, and the databases that a process refuses."""
+"""Upgrades of the schema, and databases that a process rejects."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ import asyncpg
 import pytest
 import pytest_asyncio
 
-from app.assembly import Site
 from app.base.postgres.migrate import SchemaIsNewer, SchemaIsUnreleased, migrate, schema_is_current
+from app.deployment import Deployment
 from tests.support import specs
 from tests.support.cluster import superuser_dsn
 from tests.support.next_version import install_next_version
@@ -18,7 +18,7 @@ from tests.support.world import World
 
 
 @pytest_asyncio.fixture
-async def superuser(site: Site) -> AsyncIterator[asyncpg.Connection]:
+async def superuser(site: Deployment) -> AsyncIterator[asyncpg.Connection]:
     connection = await asyncpg.connect(superuser_dsn(site))
     yield connection
     await connection.close()
@@ -50,8 +50,8 @@ async def test_a_used_database_is_upgraded_while_a_process_of_the_old_version_ru
         ("UPDATE schema_code SET digest = 'x'", SchemaIsUnreleased),
     ],
 )
-async def test_a_database_of_another_version_is_refused(
-    site: Site, superuser: asyncpg.Connection, change: str, error: type[Exception]
+async def test_a_database_of_another_version_is_rejected(
+    site: Deployment, superuser: asyncpg.Connection, change: str, error: type[Exception]
 ) -> None:
     await superuser.execute(change)
     what_to_do = r"; start that version\." if error is SchemaIsNewer else r"\. Start with a new database: "

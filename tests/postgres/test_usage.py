@@ -1,4 +1,4 @@
-"""What work cost, added up: by what it was done for, what of it was in vain, and what stayed out of prompts."""
+"""Usage summed by purpose: failed work, artifacts, and bytes kept out of prompts."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from app.llm.messages import ModelRequest, TurnDone, Usage
-from app.llm.provider import Refused
+from app.llm.provider import RequestRejected
 from app.usage import store
 from tests.support import specs
 from tests.support.client import Caller, good, output_of, refused
@@ -78,7 +78,7 @@ async def two_queries(plangate: World, api: Caller) -> tuple[dict[str, Any], dic
     def refuses(request: ModelRequest) -> TurnDone:
         if turn_of(request) == 1:
             return calls(("nothing", {}), usage=Usage(1_000_000))
-        raise Refused("no", usage=Usage(2_000_000))
+        raise RequestRejected("no", usage=Usage(2_000_000))
 
     thinks(plangate, refuses, kind="openai")
     bad = await api.run(threadKey="b")
@@ -108,7 +108,7 @@ async def test_each_query_thread_agent_model_and_day(plangate: World, api: Calle
         assert rounded(totals) == everything
 
 
-async def test_work_below_a_run_that_failed_was_in_vain_however_deep(plangate: World, api: Caller) -> None:
+async def test_work_below_a_failed_run_was_in_vain(plangate: World, api: Caller) -> None:
     names = ("top", "middle", "leaf")
     routes = {"top": ["middle"], "middle": ["leaf"], "leaf": []}
     agents = [
@@ -136,7 +136,7 @@ async def test_work_below_a_run_that_failed_was_in_vain_however_deep(plangate: W
     assert {name: found[name]["modelCalls"] for name in names} == {"top": 2, "middle": 1, "leaf": 1}
 
 
-async def test_what_was_cancelled_was_in_vain(plangate: World, api: Caller) -> None:
+async def test_canceled_work_was_in_vain(plangate: World, api: Caller) -> None:
     """Also what had come to its end below it."""
     chief = specs.agent(
         "chief", "coordinator", stateful=False, routes=["helper"], tools=["look"], model=PRICED
@@ -164,7 +164,7 @@ async def test_what_was_cancelled_was_in_vain(plangate: World, api: Caller) -> N
     assert (await usage(api, "agent"))["helper"]["failed"] == spent(1, 1_000_000, 0.15)
 
 
-async def test_what_references_kept_out_of_prompts(api: Caller) -> None:
+async def test_references_keep_bytes_out_of_prompts(api: Caller) -> None:
     agent = specs.agent(toolkits=["references"])
     kinds = [{"name": "Seats", "schema": {"type": "array"}}]
     await api.register(
@@ -196,7 +196,7 @@ async def test_what_references_kept_out_of_prompts(api: Caller) -> None:
     assert rounded(by_model[1]) == {**NOTHING, "failed": NOTHING}
 
 
-async def test_what_artifacts_kept_out_of_prompts(api: Caller) -> None:
+async def test_artifacts_keep_bytes_out_of_prompts(api: Caller) -> None:
     """Each call that was given a record in place of the body counts once: of the size the bytes of the record were shown."""
     body = "A long plan. " * 1000
     look = specs.tool("look", inputSchema={"type": "object"})
@@ -321,7 +321,7 @@ async def test_bytes_kept_out_of_prompts_are_estimated_in_tokens_and_dollars(
     assert (await api.read("/usage", groupBy="agent"))["totals"]["artifacts"]["estimate"] == totals
 
 
-async def test_what_is_larger_in_a_prompt_than_by_itself_kept_nothing_out(
+async def test_a_record_larger_than_its_artifact_saves_nothing(
     plangate: World, api: Caller, owner: Any
 ) -> None:
     """It takes nothing away from what others kept out."""
@@ -367,7 +367,7 @@ SELECT 'acme', $1, 'thr_1', 1 + (SELECT count(*) FROM artifacts), '', '', '', $2
 """
 
 
-async def test_a_model_call_is_in_the_cost_of_the_artifact_that_it_led_to(
+async def test_a_model_call_counts_for_the_artifact_it_led_to(
     plangate: World, api: Caller, owner: Any
 ) -> None:
     """`run` has a helper `called` that publishes nothing, and one `other` that publishes; each call has tokens of its own."""
@@ -533,7 +533,7 @@ async def test_pages_give_each_group_once_under_the_same_totals(
         ),
     ],
 )
-async def test_what_cannot_be_asked_is_refused(
+async def test_invalid_usage_requests_are_rejected(
     api: Caller, params: dict[str, str], pointer: str, message: str
 ) -> None:
     (flaw,) = refused(await api.get("/usage", **params), 422, "invalid")["errors"]
@@ -541,7 +541,7 @@ async def test_what_cannot_be_asked_is_refused(
     assert message in flaw["message"]
 
 
-async def test_a_cursor_belongs_to_what_was_asked(plangate: World, api: Caller) -> None:
+async def test_a_cursor_belongs_to_its_request(plangate: World, api: Caller) -> None:
     await api.register(specs.mock())
     for _ in range(2):
         await api.run()
@@ -550,14 +550,14 @@ async def test_a_cursor_belongs_to_what_was_asked(plangate: World, api: Caller) 
     refused(await api.get("/usage", groupBy="query", to="2026-01-01", cursor=cursor), 400, "malformed")
 
 
-async def test_a_range_with_too_much_in_it_says_so(api: Caller, owner: Any) -> None:
+async def test_a_range_with_too_much_work_is_rejected(api: Caller, owner: Any) -> None:
     async with owner.transaction():
         await owner.execute("LOCK TABLE work_records")  # the statement is not done in its time
         flaws = refused(await api.get("/usage"), 422, "invalid")["errors"]
     assert flaws == [{"pointer": "query:from", "message": "request fewer days at once"}]
 
 
-async def test_nobody_sees_what_another_tenant_used(plangate: World, api: Caller) -> None:
+async def test_usage_is_visible_only_to_its_tenant(plangate: World, api: Caller) -> None:
     await plangate.other.register(specs.mock(tenant="other"))
     await plangate.other.run()
     assert (await api.read("/usage"))["totals"]["modelCalls"] == 0
@@ -591,3 +591,12 @@ async def test_a_short_range_does_not_read_the_table(
     sql = "EXPLAIN " + store.USAGE_BY[by]
     plan = "\n".join(r[0] for r in await plangate.sql(sql, "acme", now - timedelta(days=1), now, None, 50))
     assert "Seq Scan" not in plan, plan
+
+
+async def test_usage_is_added_up_by_the_name_of_the_runtime(plangate: World, api: Caller) -> None:
+    """Over all of its versions."""
+    for name, text in (("shop", "a"), ("shop", "b"), ("mail", "c")):
+        await api.register(specs.mock(text) | {"name": name})
+        await api.run(runtime=name)
+    groups = (await api.read("/usage", groupBy="runtime"))["items"]
+    assert [(group["key"], group["modelCalls"]) for group in groups] == [("mail", 1), ("shop", 2)]

@@ -1,4 +1,4 @@
-"""Variables in tool calls, end to end: values move, the model sees paths and receipts."""
+"""Variables in tool calls, end to end: values move, and the model sees paths and receipts."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ async def state(api: Caller, query: dict[str, Any], **at: Any) -> Any:
     return (await api.read(f"/threads/{query['threadId']}/state", **at))["document"]
 
 
-async def test_a_value_moves_from_one_call_to_the_next(api: Caller) -> None:
+async def test_a_value_passes_from_one_call_to_the_next(api: Caller) -> None:
     """And neither call's result nor arguments are in what the model reads."""
     await api.register(spec())
     rows = [{"id": n, "text": "†state.x" if n == 3 else "row " * 20} for n in range(300)]
@@ -167,7 +167,7 @@ async def test_artifacts_are_read_outside_of_the_prompt(plangate: World, api: Ca
         ({"n": '†state."a\\u0000"'}, "which no key can hold"),
     ],
 )
-async def test_what_is_wrong_is_said_and_nothing_is_sent(
+async def test_an_invalid_variable_is_reported_and_nothing_is_sent(
     plangate: World, api: Caller, args: Any, said: str
 ) -> None:
     await api.register(spec())
@@ -182,7 +182,7 @@ async def test_what_is_wrong_is_said_and_nothing_is_sent(
     assert await plangate.value("SELECT count(*) FROM outgoing_calls WHERE name = 'pay'") == 0
 
 
-async def test_an_error_in_one_of_several_calls_leaves_the_others_alone(plangate: World, api: Caller) -> None:
+async def test_an_error_in_one_call_does_not_affect_others(plangate: World, api: Caller) -> None:
     await api.register(spec())
     query = await together(plangate, ("pay", {"n": "†input.nothing"}), ("look", {"a": 1}))
     await api.serve("look", "seen")
@@ -216,7 +216,7 @@ async def test_without_the_toolkit_nothing_changes(plangate: World, api: Caller)
     assert await plangate.value("SELECT count(*) FROM call_variables") == 0
 
 
-async def test_a_result_that_cannot_be_written_goes_to_the_model(api: Caller) -> None:
+async def test_a_result_that_cannot_be_written_is_returned_to_the_model(api: Caller) -> None:
     await api.register(spec(stateSchema={"properties": {"n": {"type": "integer"}}}))
     query = await api.submit(
         specs.script(
@@ -279,7 +279,7 @@ async def test_outputs_with_alternatives_and_to_several_paths(api: Caller) -> No
     assert [w["write"] for w in log if w["failed"]] == [5]
 
 
-async def test_a_stored_value_does_not_pick_where_it_goes(api: Caller) -> None:
+async def test_a_stored_value_cannot_choose_its_output_path(api: Caller) -> None:
     kind = {"name": "Found", "schema": {"type": "object"}}
     await api.register(spec(toolkits=("variables", "references"), references=[kind]))
     value = {"_output": "†state.no", "value": "hush"}
@@ -290,7 +290,7 @@ async def test_a_stored_value_does_not_pick_where_it_goes(api: Caller) -> None:
     assert await state(api, query) == {"yes": value}
 
 
-async def test_to_several_paths_it_is_all_or_nothing(api: Caller) -> None:
+async def test_writing_to_several_paths_is_all_or_nothing(api: Caller) -> None:
     await api.register(spec())
     query = await api.submit(specs.script(("look", {"_outputPath": "†state.a && †state.a.b"})))
     await api.serve("look", "text")
@@ -298,7 +298,7 @@ async def test_to_several_paths_it_is_all_or_nothing(api: Caller) -> None:
     assert await state(api, query) == {}
 
 
-async def test_a_tool_may_prescribe_where_its_results_go(api: Caller) -> None:
+async def test_a_tool_may_prescribe_its_output_path(api: Caller) -> None:
     """Also where an approver changes the arguments, which have no such parameter."""
     schema = {
         "type": "object",
@@ -342,7 +342,35 @@ async def test_builtin_tools_take_and_give_variables(api: Caller) -> None:
 # -- gates
 
 
-async def test_an_approver_sees_what_is_sent_and_where_it_came_from(api: Caller) -> None:
+async def test_a_value_behind_a_reference_is_only_in_the_subject_of_a_call(api: Caller) -> None:
+    """The event and the list show the variable that stands for it."""
+    gated = specs.tool("pay", approval="always", **ROWS)
+    await api.register(spec(gated, references=[{"name": "Rows", "schema": {"type": "array"}}]))
+    made = await api.do("/references", {"kind": "Rows", "value": ["behind a reference"]})
+    variable = f"†ref.Rows.{made['id']}"
+    query = await api.submit(specs.script(("pay", {"rows": variable, "n": 1})))
+    gate = await api.gate(query["id"])
+    assert gate["glimpses"] == {
+        "args": {"rows": variable, "n": 1},
+        "variables": [
+            {
+                "pointer": "/rows",
+                "variable": variable,
+                "type": "an array of 1",
+                "sizeBytes": made["sizeBytes"],
+            }
+        ],
+    }
+    subject = await api.read(f"/approvals/{gate['id']}/subject")
+    assert subject["args"] == {"rows": ["behind a reference"], "n": 1}
+    good(await api.decide(gate["id"], digest=gate["digest"]))
+    assert await served(api, query["id"], "pay") == {"rows": ["behind a reference"], "n": 1}
+    await api.ended(query["id"])
+    on_record = [await api.events(query["id"]), await api.read(f"/queries/{query['id']}/work")]
+    assert "behind a reference" not in json.dumps(on_record)
+
+
+async def test_an_approver_sees_values_and_their_variables(api: Caller) -> None:
     gated = specs.tool("pay", approval="always", **ROWS)
     await api.register(spec(LOOK, gated))
     prompt = specs.script(
@@ -374,9 +402,7 @@ async def test_an_approver_sees_what_is_sent_and_where_it_came_from(api: Caller)
     await api.ended(query["id"])
 
 
-async def test_what_moves_after_the_gate_opened_changes_nothing(
-    plangate: World, api: Caller, owner: Any
-) -> None:
+async def test_changes_after_the_gate_opened_have_no_effect(plangate: World, api: Caller, owner: Any) -> None:
     """P20: the values behind the variables are those of the subject, also in the process that takes over."""
     gated = specs.tool("pay", approval="always", **ROWS)
     await api.register(spec(LOOK, gated))
@@ -458,7 +484,7 @@ async def eventually_died(died: list[str]) -> None:
 # -- what the model is told
 
 
-async def test_the_model_is_told_of_variables_behind_its_prompt(plangate: World, api: Caller) -> None:
+async def test_variables_are_listed_after_the_prompt(plangate: World, api: Caller) -> None:
     kind = {"name": "Basket", "schema": {"type": "object"}}
     runtime = await api.register(
         spec(specs.tool("pay", **ROWS), references=[kind], data={"rates": {"eur": 1.5}})
@@ -504,7 +530,7 @@ async def test_the_model_is_told_of_variables_behind_its_prompt(plangate: World,
     assert shown == tool.input_schema
 
 
-async def test_data_with_a_name_that_no_variable_can_say_is_refused(api: Caller) -> None:
+async def test_data_with_an_invalid_variable_name_is_rejected(api: Caller) -> None:
     await api.register(spec())
     answer = await api.post("/queries", {"prompt": "x", "data": {"state": 1, "a b": 2, "fine": 3}})
     body = refused(answer, 422, "invalid")

@@ -1,4 +1,4 @@
-"""What was done to records behind the service's back, and what `plangate verify` says of it."""
+"""`plangate verify` reports records that were changed in the database."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ import asyncio
 import contextlib
 import errno
 import os
-import sys
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -17,14 +17,16 @@ import asyncpg
 import pytest
 
 from app.artifacts.chain import Chainer, ChainHead
-from app.artifacts.verify import export_heads, heads, problems, read_exported_heads
-from app.assembly import Site
+from app.artifacts.verify import ROWS_PER_PAGE, export_heads, heads, problems, read_exported_heads
 from app.base.errors import Invalid
 from app.base.postgres.database import Database, Tx
 from app.base.sealing import derive_key
 from app.commands.admin import write_atomically
+from app.deployment import Deployment
 from tests.support.client import Caller, good
 from tests.support.cluster import Cluster
+from tests.support.forked import run
+from tests.support.service import plain_environment
 from tests.support.world import World, world
 
 RECORDS = 5
@@ -45,9 +47,10 @@ async def publish(api: Caller, thread: str, times: int) -> None:
         await api.do("/artifacts", asked)
 
 
-async def found(plangate: World, against: Any = None) -> list[str]:
+async def found(plangate: World, against: Any = None, rows_per_page: int = ROWS_PER_PAGE) -> list[str]:
     services = plangate.services
-    return [text async for _, text in problems(services.db, services.chainer, against or {})]
+    reported = problems(services.db, services.chainer, against or {}, rows_per_page)
+    return [text async for _, text in reported]
 
 
 async def id_of(owner: asyncpg.Connection, n: int) -> str:
@@ -61,7 +64,7 @@ async def tamper(owner: asyncpg.Connection, *statements: str) -> None:
         await owner.execute(statement)
 
 
-async def test_what_the_service_wrote_is_verified(plangate: World, api: Caller, thread: str) -> None:
+async def test_untouched_records_verify(plangate: World, api: Caller, thread: str) -> None:
     other = str((await plangate.other.do("/threads", {}))["id"])
     await publish(plangate.other, other, 2)
     assert await found(plangate) == []
@@ -147,7 +150,7 @@ async def test_a_removed_record_is_reported(
     assert await found(plangate) == [said.format(thread=thread)]
 
 
-async def test_a_removed_record_is_reported_where_the_others_moved_up(
+async def test_a_removed_record_is_reported_after_renumbering(
     plangate: World, thread: str, owner: asyncpg.Connection
 ) -> None:
     await tamper(
@@ -179,7 +182,7 @@ async def test_an_inserted_record_is_reported(
     assert f"art_inserted (record 6 of thread {thread}) was changed" in await found(plangate)
 
 
-async def test_a_record_of_another_thread_has_no_place_here(
+async def test_a_record_moved_from_another_thread_is_reported(
     plangate: World, api: Caller, thread: str, owner: asyncpg.Connection
 ) -> None:
     other = str((await api.do("/threads", {"threadKey": "u"}))["id"])
@@ -194,7 +197,7 @@ async def test_a_record_of_another_thread_has_no_place_here(
     assert f"record 1 was removed from the end of thread {other}" in told
 
 
-async def test_a_chain_of_another_tenant_has_no_place_here(
+async def test_a_chain_moved_from_another_tenant_is_reported(
     plangate: World, thread: str, owner: asyncpg.Connection
 ) -> None:
     await tamper(
@@ -210,7 +213,7 @@ async def test_a_chain_of_another_tenant_has_no_place_here(
         assert f"{await id_of(owner, n)} (record {n} of thread {thread}) was changed" in told
 
 
-def test_what_a_mac_is_of_is_a_part_of_it() -> None:
+def test_a_mac_covers_its_purpose() -> None:
     """No two things that the service signs are signed alike."""
     one = Chainer(b"k" * 32)
     macs = {
@@ -259,7 +262,7 @@ async def test_a_removed_chain_is_reported_against_an_exported_head(
     ]
 
 
-async def test_the_records_of_a_deleted_thread_go_and_a_tombstone_stays(
+async def test_a_deleted_thread_leaves_a_valid_tombstone(
     plangate: World, api: Caller, thread: str, owner: asyncpg.Connection
 ) -> None:
     ends = await heads(plangate.services.db)
@@ -276,7 +279,7 @@ async def test_the_records_of_a_deleted_thread_go_and_a_tombstone_stays(
     ]
 
 
-async def test_a_tail_that_was_cut_before_its_thread_was_deleted_is_reported(
+async def test_a_tail_cut_before_deletion_is_reported(
     plangate: World, api: Caller, thread: str, owner: asyncpg.Connection
 ) -> None:
     ends = await heads(plangate.services.db)
@@ -292,7 +295,7 @@ async def test_a_tail_that_was_cut_before_its_thread_was_deleted_is_reported(
     ]
 
 
-async def test_records_of_a_deleted_thread_that_come_back_are_reported(
+async def test_restored_records_of_a_deleted_thread_are_reported(
     plangate: World, api: Caller, thread: str, owner: asyncpg.Connection
 ) -> None:
     """Old rows are as the service wrote them: it is their being there that is wrong."""
@@ -313,9 +316,8 @@ async def test_records_of_a_deleted_thread_that_come_back_are_reported(
 
 
 async def test_records_without_a_chain_are_reported(
-    plangate: World, api: Caller, thread: str, owner: asyncpg.Connection, monkeypatch: pytest.MonkeyPatch
+    plangate: World, api: Caller, thread: str, owner: asyncpg.Connection
 ) -> None:
-    monkeypatch.setattr("app.artifacts.verify.PAGE", 1)
     other = str((await api.do("/threads", {}))["id"])
     await publish(api, other, 1)
     columns = "record, previous, mac, channel, path, is_directory, digest, body_bytes, work_id, created_at, tenant_id"
@@ -325,12 +327,10 @@ async def test_records_without_a_chain_are_reported(
         f"DELETE FROM artifact_chains WHERE thread_id = '{other}'",
     )
     told = "records of thread {} are in no chain: they were inserted, or it was removed"
-    assert await found(plangate) == [told.format(id) for id in ("thr_0", other)]
+    assert await found(plangate, rows_per_page=1) == [told.format(id) for id in ("thr_0", other)]
 
 
-async def test_a_thread_that_is_marked_as_deleted_is_looked_at(
-    idle: World, owner: asyncpg.Connection
-) -> None:
+async def test_a_thread_flagged_as_deleted_is_verified(idle: World, owner: asyncpg.Connection) -> None:
     """Without a tombstone it was not the service that deleted it."""
     made = str((await idle.api.do("/threads", {}))["id"])
     await publish(idle.api, made, 1)
@@ -349,13 +349,10 @@ async def test_the_length_of_a_directorys_list_is_checked(
     assert await found(plangate) == [f"{record['id']} (record 1 of thread {made}) was changed: body_bytes"]
 
 
-async def test_long_chains_are_read_in_pages(
-    plangate: World, thread: str, owner: asyncpg.Connection, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("app.artifacts.verify.PAGE", 2)
-    assert await found(plangate) == []
+async def test_long_chains_are_read_in_pages(plangate: World, thread: str, owner: asyncpg.Connection) -> None:
+    assert await found(plangate, rows_per_page=2) == []
     await tamper(owner, "DELETE FROM artifacts WHERE n = 3")
-    assert await found(plangate) == [f"record 3 was removed from thread {thread}"]
+    assert await found(plangate, rows_per_page=2) == [f"record 3 was removed from thread {thread}"]
 
 
 class Meanwhile:
@@ -377,34 +374,32 @@ class Meanwhile:
 
 
 @pytest.mark.parametrize("n", [2, 3, 4])
-async def test_what_is_published_or_deleted_meanwhile_is_no_problem(
-    plangate: World, api: Caller, thread: str, monkeypatch: pytest.MonkeyPatch, n: int
+async def test_concurrent_publications_and_deletions_are_no_problem(
+    plangate: World, api: Caller, thread: str, n: int
 ) -> None:
-    monkeypatch.setattr("app.artifacts.verify.PAGE", 2)
     services = plangate.services
     for happens in (lambda: publish(api, thread, 2), lambda: api.delete(f"/threads/{thread}")):
         told: Any = Meanwhile(services.db, n, happens)
-        assert [p async for p in problems(told, services.chainer, {})] == []
+        assert [p async for p in problems(told, services.chainer, {}, rows_per_page=2)] == []
 
 
 async def test_many_chains_and_tombstones_are_read_in_pages(
-    plangate: World, api: Caller, owner: asyncpg.Connection, monkeypatch: pytest.MonkeyPatch
+    plangate: World, api: Caller, owner: asyncpg.Connection
 ) -> None:
-    monkeypatch.setattr("app.artifacts.verify.PAGE", 2)
     threads = sorted([str((await api.do("/threads", {}))["id"]) for _ in range(5)])
     for thread in threads:
         await publish(api, thread, 1)
     services = plangate.services
-    assert list((await heads(services.db))["acme"]) == threads
+    assert list((await heads(services.db, 2))["acme"]) == threads
     changed = "UPDATE artifacts SET channel = 'patch' WHERE thread_id = '{}'"
     await tamper(owner, *(changed.format(thread) for thread in threads[2:]))
-    told = await found(plangate)
+    told = await found(plangate, rows_per_page=2)
     assert [text.split()[5] for text in told] == [f"{thread})" for thread in threads[2:]]
     for thread in threads:
         good(await api.delete(f"/threads/{thread}"))
-    assert await found(plangate) == []
+    assert await found(plangate, rows_per_page=2) == []
     await tamper(owner, "UPDATE artifact_tombstones SET n = 7")
-    assert await found(plangate) == [
+    assert await found(plangate, rows_per_page=2) == [
         f"the tombstone of thread {thread} was not made by the service" for thread in threads
     ]
 
@@ -412,21 +407,14 @@ async def test_many_chains_and_tombstones_are_read_in_pages(
 KEY = "s" * 40
 
 
-async def command(site: Site, *arguments: str) -> tuple[int, str]:
-    kept = {k: v for k, v in os.environ.items() if not k.startswith("PLANGATE_")}
-    process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "app", "verify", *arguments),
-        env={**kept, "DATABASE_URL": site.dsn, "PLANGATE_SECRET_KEY": KEY},
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.STDOUT,
-    )
-    said, _ = await process.communicate()
-    assert process.returncode is not None
-    return process.returncode, said.decode()
+async def command(site: Deployment, *arguments: str) -> tuple[int, str]:
+    env = {**plain_environment(), "DATABASE_URL": site.dsn, "PLANGATE_SECRET_KEY": KEY}
+    done = await asyncio.to_thread(partial(run, "app", "verify", *arguments, env=env))
+    return done.returncode, done.stdout + done.stderr
 
 
 async def test_the_operator_verifies_exports_and_compares(
-    cluster: Cluster, site: Site, owner: asyncpg.Connection, tmp_path: Path
+    cluster: Cluster, site: Deployment, owner: asyncpg.Connection, tmp_path: Path
 ) -> None:
     with_key = replace(site, master=derive_key(KEY.encode(), "master"))
     async with world(with_key, cluster.operator_key) as running:
@@ -453,7 +441,10 @@ async def test_the_operator_verifies_exports_and_compares(
     assert said == (1, f"{cut}Problems: 1, in 1 chain. Nothing was exported.\n")
     assert os.listdir(tmp_path) == ["heads.json"]
     refused = await command(site, "--against", __file__)
-    assert refused == (1, "plangate: The file was not written by `plangate verify --export`.\n")
+    assert refused == (
+        1,
+        "plangate: The file is damaged or was not written by `plangate verify --export`: use an intact export.\n",
+    )
     nowhere = str(tmp_path / "none" / "heads.json")
     for option in ("--against", "--export"):
         assert await command(site, option, nowhere) == (
@@ -469,19 +460,17 @@ async def test_the_operator_verifies_exports_and_compares(
     assert said.count("\n") == 2
 
 
-def test_a_file_that_is_no_export_is_refused() -> None:
+def test_a_file_that_is_not_an_export_is_rejected() -> None:
     for file in (b"", b"[]", b'{"heads": {}}', b'{"version": 1, "heads": []}'):
-        with pytest.raises(Invalid, match=r"^The file was not written by `plangate verify --export`\.$"):
+        with pytest.raises(Invalid, match=r"^The file is damaged or was not written by "):
             read_exported_heads(file)
-    with pytest.raises(Invalid, match=r"^The file was not written by"):
+    with pytest.raises(Invalid, match=r"^The file is damaged or was not written by"):
         read_exported_heads(b'{"version": 1, "heads": {"a": {"t": {"n": "x"}}}}')
     with pytest.raises(Invalid, match=r"^These heads were exported by another version of Plangate"):
         read_exported_heads(b'{"version": 99, "heads": {}}')
 
 
-def test_an_export_that_cannot_be_written_leaves_the_one_before(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_failed_export_keeps_the_previous_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     file = tmp_path / "heads.json"
     write_atomically(file, b"first")
 
@@ -507,8 +496,8 @@ def test_an_export_that_cannot_be_written_leaves_the_one_before(
     ],
     ids=["database", "role"],
 )
-async def test_a_database_that_lets_nobody_in_is_told_in_a_line(
-    site: Site, right: str, wrong: str, told: str
+async def test_a_rejected_login_is_reported_in_one_line(
+    site: Deployment, right: str, wrong: str, told: str
 ) -> None:
     """Every command of the service says it so, and no password."""
     at = urlsplit(site.dsn)

@@ -1,4 +1,4 @@
-"""Work records over HTTP: one tree a query, what it used counted once, and lists whose pages cost the same."""
+"""Work records over HTTP: one tree per query, usage counted once, and bounded pages."""
 
 from __future__ import annotations
 
@@ -9,11 +9,13 @@ from typing import Any
 
 import pytest
 
+from app.agents.limits import AgentLimits
 from app.base.ids import new_id
 from app.base.postgres.database import Tx
 from app.llm.messages import ModelRequest, Text, TurnDone, Usage
-from app.llm.provider import Overloaded, Refused
+from app.llm.provider import Overloaded, RequestRejected
 from app.usage import store
+from app.usage.models import WorkFilter
 from app.usage.service import MAX_LIST_BODY_BYTES, MAX_SCANNED_RECORDS, MAX_TREE_RECORDS, page
 from tests.support import specs
 from tests.support.client import Caller, eventually, refused
@@ -54,7 +56,7 @@ def delegates_twice(request: ModelRequest) -> TurnDone:
     return says("done", Usage(0, 1_000_000))
 
 
-async def test_a_tree_has_what_everything_below_a_record_used_each_once(plangate: World, api: Caller) -> None:
+async def test_a_rollup_counts_everything_below_a_record_once(plangate: World, api: Caller) -> None:
     await api.register(team())
     thinks(plangate, delegates_twice, kind="openai")
     query = await api.run()
@@ -87,7 +89,7 @@ async def test_a_tree_has_what_everything_below_a_record_used_each_once(plangate
     assert not any("input" in w or "output" in w for w in top["below"])
 
 
-async def test_each_record_alone_says_what_it_says_in_the_tree(plangate: World, api: Caller) -> None:
+async def test_a_single_record_equals_its_entry_in_the_tree(plangate: World, api: Caller) -> None:
     await api.register(team())
     thinks(plangate, delegates_twice, kind="openai")
     top = await tree_of(api, (await api.run())["id"])
@@ -102,9 +104,7 @@ async def test_each_record_alone_says_what_it_says_in_the_tree(plangate: World, 
     assert (part["input"], part["output"]) == ("go", "helped")
 
 
-async def test_a_price_has_its_day_and_an_unknown_model_has_tokens_and_no_cost(
-    plangate: World, api: Caller
-) -> None:
+async def test_prices_have_a_date_and_unknown_models_no_cost(plangate: World, api: Caller) -> None:
     before = datetime.now(UTC).date().isoformat()
     await api.register(team())
     thinks(plangate, delegates_twice, kind="openai")
@@ -119,22 +119,20 @@ async def test_a_price_has_its_day_and_an_unknown_model_has_tokens_and_no_cost(
     assert {(w["costUsd"], w["priceDate"], w["priceTable"]) for w in unknown} == {(None, None, None)}
 
 
-async def test_failed_work_keeps_what_it_used_and_repeated_work_counts_once(
-    plangate: World, api: Caller
-) -> None:
+async def test_failed_work_keeps_its_usage_and_repeats_count_once(plangate: World, api: Caller) -> None:
     await api.register(specs.spec(specs.agent(model=PRICED)))
-    faults = [Overloaded("busy", usage=Usage(1_000_000)), Refused("no", usage=Usage(2_000_000))]
+    faults = [Overloaded("busy", usage=Usage(1_000_000)), RequestRejected("no", usage=Usage(2_000_000))]
 
     def fails(_: ModelRequest) -> TurnDone:
         raise faults.pop(0)
 
     thinks(plangate, fails, kind="openai")
     query = await api.run()
-    assert (query["status"], query["error"]["code"]) == ("failed", "provider_refused_request")
+    assert (query["status"], query["error"]["code"]) == ("failed", "provider_rejected_request")
     top = await tree_of(api, query["id"])
     (call,) = (w for w in top["below"] if w["kind"] == "model_call")
     assert (call["status"], call["attempts"], call["usage"]) == ("failed", 2, usage(3_000_000, 0))
-    assert call["error"] == {"code": "provider_refused_request", "message": "no"}
+    assert call["error"] == {"code": "provider_rejected_request", "message": "no"}
     assert round(call["costUsd"], 6) == 0.45
     assert (top["status"], top["rollup"]["modelCalls"], top["rollup"]["usage"]) == (
         "failed",
@@ -143,7 +141,7 @@ async def test_failed_work_keeps_what_it_used_and_repeated_work_counts_once(
     )
 
 
-async def test_each_attempt_has_a_price_of_its_own(plangate: World, api: Caller) -> None:
+async def test_each_attempt_is_priced_separately(plangate: World, api: Caller) -> None:
     """Of this model a token costs twice as much in a prompt of more than 200,000."""
     model = {"id": "claude-sonnet-4-5", "provider": "anthropic"}
     await api.register(specs.spec(specs.agent(model=model)))
@@ -161,9 +159,7 @@ async def test_each_attempt_has_a_price_of_its_own(plangate: World, api: Caller)
     assert query["costUsd"] == pytest.approx(2 * 0.45)
 
 
-async def test_the_vendor_says_with_its_answer_what_the_attempts_before_cost(
-    plangate: World, api: Caller
-) -> None:
+async def test_a_vendor_can_report_the_cost_of_earlier_attempts(plangate: World, api: Caller) -> None:
     """The name that was asked for is the tenant's own; the model that answers has a price."""
     await api.register(specs.spec(specs.agent(model={"id": "ours", "provider": "openai"})))
     answered = TurnDone((Text("done"),), "end_turn", Usage(1_000_000), PRICED["id"])
@@ -183,10 +179,8 @@ async def test_the_vendor_says_with_its_answer_what_the_attempts_before_cost(
 @pytest.mark.parametrize(
     "broken", [says("\ud800", Usage(1_000)), calls(*[("look", {})] * 1_001, usage=Usage(1_000))]
 )
-async def test_a_turn_that_cannot_be_used_was_paid_for(
-    plangate: World, api: Caller, monkeypatch: pytest.MonkeyPatch, broken: TurnDone
-) -> None:
-    monkeypatch.setattr("app.agents.model_calls.BACKOFF_FIRST_S", 0.01)
+@pytest.mark.limits(agents=AgentLimits(first_backoff_s=0.01))
+async def test_an_unusable_turn_is_paid_for(plangate: World, api: Caller, broken: TurnDone) -> None:
     await api.register(specs.mock())
     turns = [broken, says("done", Usage(10))]
     thinks(plangate, lambda _: turns.pop(0))
@@ -194,7 +188,7 @@ async def test_a_turn_that_cannot_be_used_was_paid_for(
     assert (query["status"], query["usage"]) == ("succeeded", usage(1_010, 0))
 
 
-async def test_cancelled_work_keeps_what_its_attempts_used(plangate: World, api: Caller) -> None:
+async def test_canceled_work_keeps_the_usage_of_its_attempts(plangate: World, api: Caller) -> None:
     await api.register(specs.spec(specs.agent(model=PRICED)))
 
     def busy(_: ModelRequest) -> TurnDone:
@@ -218,7 +212,7 @@ async def test_cancelled_work_keeps_what_its_attempts_used(plangate: World, api:
     assert (top["status"], round(top["rollup"]["costUsd"], 6)) == ("cancelled", 0.15)
 
 
-async def test_what_stands_still_waits(idle: World, plangate: World, api: Caller) -> None:
+async def test_a_parked_record_is_waiting(idle: World, plangate: World, api: Caller) -> None:
     await api.register(specs.scripted(specs.tool("pay", approval="always")))
     query = (await api.submit(specs.script(("pay", {"n": 1})), threadKey="t"))["id"]
     await api.until(query, "waiting", "approval")
@@ -275,7 +269,7 @@ async def test_the_list_is_filtered_and_paged(plangate: World, api: Caller) -> N
         (f"/work-records/{NOBODY}", {"tree": "deep"}, "query:tree", "Input should be a valid boolean"),
     ],
 )
-async def test_parameters_that_there_are_not_are_refused(
+async def test_unknown_parameters_are_rejected(
     api: Caller, path: str, params: dict[str, str], pointer: str, message: str
 ) -> None:
     (flaw,) = refused(await api.get(path, **params), 422, "invalid")["errors"]
@@ -292,13 +286,13 @@ async def test_a_cursor_belongs_to_its_filters(plangate: World, api: Caller) -> 
 
 
 @pytest.mark.parametrize("id", [NOBODY, "nothing", "qry_" + "0" * 26, "wrk_%2e%2e"])
-async def test_a_record_that_there_is_not(api: Caller, id: str) -> None:
+async def test_a_missing_record_is_a_404(api: Caller, id: str) -> None:
     assert refused(await api.get(f"/work-records/{id}"), 404)["detail"].startswith(
         "There is no work record '"
     )
 
 
-async def test_what_a_host_did_is_a_record_without_a_query(api: Caller, plangate: World) -> None:
+async def test_work_of_a_host_is_a_record_without_a_query(api: Caller, plangate: World) -> None:
     await api.register(specs.planning())
     await api.do("/plans", {"specName": "Routing", "body": specs.BODY, "runtime": "default"})
     (work,) = (await api.read("/work-records", kind="host"))["items"]
@@ -348,9 +342,7 @@ async def test_a_tree_of_ten_thousand_records_is_whole_and_read_by_its_index(
         assert "Seq Scan on work_records" not in plan, plan
 
 
-async def test_a_query_with_too_many_records_for_a_tree_says_how_to_read_them(
-    api: Caller, owner: Any
-) -> None:
+async def test_too_many_records_for_a_tree_are_read_in_pages(api: Caller, owner: Any) -> None:
     query = await grown(api, owner, MAX_TREE_RECORDS)
     told = refused(await api.get(f"/work-records/{root_of(query['id'])}", tree="true"), 422, "invalid")[
         "detail"
@@ -363,9 +355,7 @@ async def test_a_query_with_too_many_records_for_a_tree_says_how_to_read_them(
     assert alone["rollup"]["modelCalls"] == MAX_TREE_RECORDS + 1
 
 
-async def test_a_page_looks_at_so_many_records_and_the_next_goes_on_behind_them(
-    api: Caller, owner: Any
-) -> None:
+async def test_a_page_examines_a_bounded_number_and_the_next_continues(api: Caller, owner: Any) -> None:
     query = await grown(api, owner, MAX_SCANNED_RECORDS + 10)
     for filters in ({}, {"queryId": query["id"]}):
         page = await api.read("/work-records", kind="agent", **filters)
@@ -374,9 +364,7 @@ async def test_a_page_looks_at_so_many_records_and_the_next_goes_on_behind_them(
         assert ([w["name"] for w in page["items"]], page["nextCursor"]) == (["solo"], None)
 
 
-async def test_what_begins_while_a_page_is_read_moves_no_record_to_the_next(
-    plangate: World, api: Caller, owner: Any
-) -> None:
+async def test_new_work_does_not_shift_pages(plangate: World, api: Caller, owner: Any) -> None:
     query = await grown(api, owner, MAX_SCANNED_RECORDS + 10)
     wanted = "SELECT id FROM work_records WHERE kind <> 'agent' ORDER BY id DESC OFFSET $1 LIMIT 1"
     last = await owner.fetchval(wanted, MAX_SCANNED_RECORDS - 1)
@@ -392,7 +380,7 @@ async def test_what_begins_while_a_page_is_read_moves_no_record_to_the_next(
             return await super().value(sql, *args)
 
     async with plangate.services.db.transaction("acme") as tx:
-        assert await page(Busy(tx.raw, "acme"), None, None, "agent", None, 50) == ([], last)
+        assert await page(Busy(tx.raw, "acme"), WorkFilter(kind="agent"), 50) == ([], last)
 
 
 async def test_large_bodies_are_on_their_records(api: Caller, owner: Any) -> None:
@@ -423,7 +411,7 @@ async def test_a_long_error_is_on_its_record(api: Caller, owner: Any) -> None:
     assert (await api.read(f"/work-records/{work['id']}"))["error"]["message"] == "x" * 5000
 
 
-async def test_what_references_kept_out_of_prompts_is_in_the_rollups(api: Caller) -> None:
+async def test_bytes_kept_out_of_prompts_are_in_the_rollups(api: Caller) -> None:
     agent = specs.agent(toolkits=["references"])
     await api.register(
         specs.scripted(agents=[agent], references=[{"name": "Seats", "schema": {"type": "array"}}])
@@ -440,5 +428,5 @@ async def test_what_references_kept_out_of_prompts_is_in_the_rollups(api: Caller
     assert (await api.read(f"/work-records/{top['id']}"))["rollup"]["references"] == expected
 
 
-async def test_ids_of_other_kinds_are_no_work(api: Caller) -> None:
+async def test_ids_of_other_kinds_are_not_work_records(api: Caller) -> None:
     refused(await api.get(f"/work-records/{new_id('art_')}"), 404, "not_found")

@@ -1,4 +1,4 @@
-"""The toolkit `workspace` in the hands of agents."""
+"""The toolkit `workspace`, used by agents."""
 
 from __future__ import annotations
 
@@ -7,8 +7,7 @@ from typing import Any
 
 import pytest
 
-from app.agents.builtin_tools import workspace
-from app.agents.builtin_tools.workspace import WorkspaceTools
+from app.agents.builtin_tools.workspace import WorkspaceToolLimits, WorkspaceTools
 from app.workspace.models import FileRow, WorkspaceLimits
 from tests.support import specs
 from tests.support.client import Caller, good, output_of, refused
@@ -97,7 +96,7 @@ async def test_agents_write_read_and_edit(api: Caller) -> None:
     assert (await api.get(f"{at}/notes/a.md")).content == b"one\nthree\n"
 
 
-async def test_the_files_of_a_thread_are_shared_and_other_threads_have_their_own(api: Caller) -> None:
+async def test_files_are_shared_within_a_thread(api: Caller) -> None:
     await at_work(api, ("write", {"path": "a", "content": "x"}))
     assert await at_work(api, ("read", {"path": "a"})) == ["x"]
     assert (await at_work(api, ("read", {"path": "a"}), key="u"))[0][0] == "not_found"
@@ -168,23 +167,28 @@ async def test_listing_and_finding(api: Caller) -> None:
     assert errors[4][1] == "tasks/pic.png is not text: it has 7 bytes (image/png)."
 
 
-async def test_what_would_be_too_long_is_cut(api: Caller, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.limits(workspace_tools=WorkspaceToolLimits(list_lines=2, matches=4))
+async def test_long_lists_are_truncated(api: Caller) -> None:
     at = await files(api)
     for n in range(5):
         await put(api, f"{at}/f{n}", b"match\n" * 3)
-    monkeypatch.setattr(workspace, "LISTED", 2)
-    monkeypatch.setattr(workspace, "MATCHES", 4)
     assert await at_work(api, ("ls", {}), ("glob", {"pattern": "*"}), ("grep", {"pattern": "match"})) == [
         "f0 (18 bytes)\nf1 (18 bytes)\n[3 more: name a directory, or a narrower pattern.]",
         "f0\nf1\n[3 more: name a directory, or a narrower pattern.]",
         "f0:1: match\nf0:2: match\nf0:3: match\nf1:1: match\n"
         "[More lines match than 4: make the pattern or the path narrower.]",
     ]
-    monkeypatch.setattr(workspace, "SEARCHED_BYTES", 17)
+
+
+@pytest.mark.limits(workspace_tools=WorkspaceToolLimits(search_bytes=17))
+async def test_large_files_are_not_searched(api: Caller) -> None:
+    at = await files(api)
+    for n in range(5):
+        await put(api, f"{at}/f{n}", b"match\n" * 3)
     assert await at_work(api, ("grep", {"pattern": "match"})) == ["[5 files were too large to be searched.]"]
 
 
-async def test_what_is_shown_has_room_in_a_prompt(api: Caller) -> None:
+async def test_output_fits_a_prompt(api: Caller) -> None:
     """Whatever its characters, paths and lines: what has not becomes a reference, which this agent cannot read."""
     at = await files(api)
     folder = "/".join(["f" * 200] * 4)
@@ -204,13 +208,11 @@ async def test_what_is_shown_has_room_in_a_prompt(api: Caller) -> None:
     assert len(ls.splitlines()) == 80
 
 
-async def test_limits_are_told_to_the_model(
-    plangate: World, api: Caller, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(
-        plangate.services.workspaces, "limits", WorkspaceLimits(file_bytes=10, files=1, bytes=100)
-    )
-    monkeypatch.setattr(workspace, "EDITED_BYTES", 3)
+@pytest.mark.limits(
+    workspaces=WorkspaceLimits(file_bytes=10, files=1, bytes=100),
+    workspace_tools=WorkspaceToolLimits(edit_bytes=3),
+)
+async def test_the_model_gets_the_limits_as_errors(api: Caller) -> None:
     results = await at_work(
         api,
         ("write", {"path": "a", "content": "x" * 11}),
@@ -226,9 +228,7 @@ async def test_limits_are_told_to_the_model(
     ]
 
 
-async def test_an_edit_of_a_file_that_changes_meanwhile_keeps_both_changes(
-    api: Caller, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_concurrent_edits_of_a_file_are_both_kept(api: Caller, monkeypatch: pytest.MonkeyPatch) -> None:
     at = await files(api)
     await put(api, f"{at}/a", b"left right")
     replace = WorkspaceTools._replace
@@ -252,7 +252,7 @@ async def test_an_edit_of_a_file_that_changes_meanwhile_keeps_both_changes(
     )
 
 
-async def test_an_agent_that_can_write_is_told_where(api: Caller, plangate: World) -> None:
+async def test_the_prompt_says_where_to_write(api: Caller, plangate: World) -> None:
     await at_work(api, ("write", {"path": "a", "content": "x"}))
     rows = await plangate.sql(
         "SELECT m.input, a.id FROM work_records m JOIN work_records a ON a.tenant_id = m.tenant_id AND a.id = m.parent_id "
@@ -268,7 +268,7 @@ async def test_an_agent_that_can_write_is_told_where(api: Caller, plangate: Worl
     assert all(b"Workspace" not in row["input"] for row in inputs)
 
 
-async def test_an_agent_in_a_directory_of_the_user_is_told_so(api: Caller, plangate: World) -> None:
+async def test_the_prompt_describes_a_client_workspace(api: Caller, plangate: World) -> None:
     agents = [specs.agent(toolkits=["workspace"])]
     await api.register(specs.mock() | {"agents": agents, "workspace": {"transport": "client"}})
     query = await api.run()
@@ -294,7 +294,7 @@ async def test_variables_are_written_without_passing_through_the_model(api: Call
     assert state["document"] == {"copy": "long " * 20}
 
 
-async def test_a_body_that_is_lost_is_told_to_the_model(plangate: World, api: Caller) -> None:
+async def test_a_lost_body_is_reported_to_the_model(plangate: World, api: Caller) -> None:
     await at_work(api, ("write", {"path": "a", "content": "x"}))
     await plangate.services.workspaces.blobs.delete(
         "acme", (await plangate.value("SELECT digest FROM workspace_versions"))
@@ -305,7 +305,7 @@ async def test_a_body_that_is_lost_is_told_to_the_model(plangate: World, api: Ca
         assert "is missing" in message
 
 
-async def test_a_refused_path_is_the_same_over_http_and_for_agents(api: Caller) -> None:
+async def test_paths_are_rejected_alike_over_http_and_for_agents(api: Caller) -> None:
     at = await files(api)
     body = refused(await api.request("PUT", f"{at}/a%5Cb", content=b""), 422, "path_not_allowed")
     ((code, message),) = await at_work(api, ("write", {"path": "a\\b", "content": ""}))
@@ -369,7 +369,7 @@ async def test_a_binary_file_is_written_from_an_artifact_or_a_reference(plangate
     assert (await api.get(f"{at}/a.bin")).content == PNG
 
 
-async def test_a_directory_that_was_published_is_no_file(api: Caller) -> None:
+async def test_a_published_directory_is_not_a_file(api: Caller) -> None:
     thread = (await api.do("/threads", {"threadKey": "t"}))["id"]
     await put(api, f"/threads/{thread}/files/notes/a.md", b"a")
     artifact = await api.do("/artifacts", {"threadId": thread, "channel": "design", "path": "notes"})
@@ -378,3 +378,31 @@ async def test_a_directory_that_was_published_is_no_file(api: Caller) -> None:
         "not_a_file",
         f"The artifact {artifact['id']} is a directory: a file can be written from a published file only.",
     )
+
+
+@pytest.mark.parametrize(
+    ("output", "code"),
+    [
+        ({"result": 5}, "bad_result"),
+        ({"result": [{}]}, "bad_result"),
+        ({"result": []}, "bad_result"),
+        ({"error": {"code": "x" * 1000, "message": "y" * 100_000}}, "x" * 99 + "…"),
+    ],
+)
+async def test_a_malformed_answer_to_publishing_deletes_no_copies(
+    plangate: World, api: Caller, output: dict[str, Any], code: str
+) -> None:
+    solo = specs.agent(toolkits=["artifacts"])
+    await api.register(specs.scripted(agents=[solo], workspace={"transport": "client"}))
+    publish = ("artifact_publish", {"channel": "patch", "path": "d"})
+    query = await api.submit(specs.script(publish, publish))
+    (call,) = await api.claim("workspace")
+    good(await api.request("PUT", f"/tool-calls/{call['workId']}/files/d/a", content=b"a"))
+    good(await api.result(call, {"result": ["d/a"]}))
+    await api.serve("workspace", output)
+    published, _ = output_of(await api.ended(query["id"]))
+    assert published["result"]["path"] == "d"
+    (error,) = [e["error"] for e in await api.events(query["id"]) if e.get("state") == "error"]
+    assert error["code"] == code
+    assert len(error["message"]) <= 20_000
+    assert await plangate.value("SELECT count(*) FROM workspace_files WHERE path = 'd/a'") == 1

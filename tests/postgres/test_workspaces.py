@@ -125,7 +125,7 @@ async def test_files_are_listed_by_path_in_pages(api: Caller, at: str) -> None:
     ["..%2f..%2fetc%2fpasswd", "a/%2e%2e/%2e%2e/b", "/etc/passwd", "%2Fetc", "a%5Cb", "a%00b", "%EF%BC%8E.",
      "a%FFb", "", "x" * 300, "a%E2%80%AEb"],
 )  # fmt: skip
-async def test_no_path_leads_out_of_the_workspace(plangate: World, api: Caller, at: str, path: str) -> None:
+async def test_paths_cannot_leave_the_workspace(plangate: World, api: Caller, at: str, path: str) -> None:
     for method in ("GET", "PUT", "DELETE"):
         answer = await api.request(method, f"{at}/{path}", content=b"x" if method == "PUT" else None)
         body = refused(answer, 422, "path_not_allowed")
@@ -134,7 +134,7 @@ async def test_no_path_leads_out_of_the_workspace(plangate: World, api: Caller, 
     assert bodies(plangate) == []
 
 
-async def test_names_that_are_taken_or_look_taken_are_refused(api: Caller, at: str) -> None:
+async def test_taken_and_look_alike_names_are_rejected(api: Caller, at: str) -> None:
     good(await put(api, f"{at}/report/copy", b"x"))
     for path, why in (
         ("report", "it is a directory, with 'report/copy' in it"),
@@ -148,7 +148,7 @@ async def test_names_that_are_taken_or_look_taken_are_refused(api: Caller, at: s
     assert [row["path"] for row in (await api.read(at))["items"]] == ["report"]
 
 
-async def test_a_directory_that_looks_like_another_is_refused(api: Caller, at: str) -> None:
+async def test_a_look_alike_directory_is_rejected(api: Caller, at: str) -> None:
     """Whoever lists, globs or publishes one of them would take it for the other."""
     for path in ("report/copy/x", "plan/a.md", "сор", "ok/о/1"):
         good(await put(api, f"{at}/{path}", b"x"))
@@ -242,12 +242,10 @@ async def test_a_body_that_is_cut_off_writes_nothing(plangate: World, api: Calle
     assert len(bodies(plangate)) == 1
 
 
-async def test_limits_are_clear_and_leave_everything_as_it_was(
-    plangate: World, api: Caller, at: str, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.limits(workspaces=WorkspaceLimits(file_bytes=100, files=2, bytes=150))
+async def test_exceeding_a_limit_is_a_clear_error_without_effect(
+    plangate: World, api: Caller, at: str
 ) -> None:
-    monkeypatch.setattr(
-        plangate.services.workspaces, "limits", WorkspaceLimits(file_bytes=100, files=2, bytes=150)
-    )
     good(await put(api, f"{at}/a", b"x" * 100))
     body = refused(await put(api, f"{at}/b", b"x" * 101), 413, "file_too_large")
     assert body["detail"] == "A file may have at most 100 bytes; nothing was written."
@@ -270,9 +268,7 @@ async def test_limits_are_clear_and_leave_everything_as_it_was(
     assert await plangate.value("SELECT (files, bytes)::text FROM workspaces") == "(2,150)"
 
 
-async def test_a_connection_that_ends_in_the_midst_of_a_body_leaves_nothing(
-    plangate: World, api: Caller, at: str
-) -> None:
+async def test_a_broken_upload_leaves_nothing(plangate: World, api: Caller, at: str) -> None:
     app = create_app(plangate.services)
 
     async def cut_off(scope: Any, receive: Any, send: Any) -> None:
@@ -293,13 +289,9 @@ async def test_a_connection_that_ends_in_the_midst_of_a_body_leaves_nothing(
     assert not plangate.services.workspaces._upload_bytes
 
 
-async def test_what_a_tenant_has_under_way_has_a_limit_of_its_own(
-    plangate: World, api: Caller, at: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.mark.limits(workspaces=WorkspaceLimits(file_bytes=100, files=9, bytes=150))
+async def test_uploads_in_progress_have_their_own_limit(plangate: World, api: Caller, at: str) -> None:
     """It is on the disk before it is counted as stored."""
-    monkeypatch.setattr(
-        plangate.services.workspaces, "limits", WorkspaceLimits(file_bytes=100, files=9, bytes=150)
-    )
     began, go_on = asyncio.Event(), asyncio.Event()
 
     async def slowly() -> AsyncIterator[bytes]:
@@ -328,9 +320,7 @@ async def test_what_a_tenant_has_under_way_has_a_limit_of_its_own(
     assert not plangate.services.workspaces._upload_bytes
 
 
-async def test_a_tenant_has_room_for_so_many_bytes_all_versions_together(
-    plangate: World, owner: asyncpg.Connection
-) -> None:
+async def test_the_byte_limit_covers_all_versions(plangate: World, owner: asyncpg.Connection) -> None:
     await plangate.tenant("small", bytes=250)
     api = plangate.operator("small")
     at, used = (
@@ -363,9 +353,7 @@ async def test_a_tenant_has_room_for_so_many_bytes_all_versions_together(
     good(await put(api, f"{at}/a", b"z" * 150))
 
 
-async def test_those_who_write_at_once_are_counted_each_once(
-    plangate: World, owner: asyncpg.Connection
-) -> None:
+async def test_concurrent_writers_are_counted_once_each(plangate: World, owner: asyncpg.Connection) -> None:
     await plangate.tenant("small", bytes=1000)
     api = plangate.operator("small")
     at = f"/threads/{await thread(api)}/files"
@@ -377,7 +365,7 @@ async def test_those_who_write_at_once_are_counted_each_once(
     assert await owner.fetchval("SELECT blob_bytes FROM tenants WHERE tenant_id = 'small'") == 1000
 
 
-async def test_a_fork_copies_rows_as_they_are_or_were(plangate: World, api: Caller, at: str) -> None:
+async def test_a_fork_copies_current_or_earlier_rows(plangate: World, api: Caller, at: str) -> None:
     origin = at.split("/")[2]
     good(await put(api, f"{at}/a", b"one"))
     good(await put(api, f"{at}/gone", b"gone"))
@@ -399,16 +387,18 @@ async def test_a_fork_copies_rows_as_they_are_or_were(plangate: World, api: Call
     assert await services.workspaces.collect() == 0
 
 
-async def test_a_fork_looks_at_no_path_again(
-    plangate: World, api: Caller, at: str, monkeypatch: pytest.MonkeyPatch
+async def test_a_fork_copies_the_skeletons_of_paths(
+    plangate: World, api: Caller, at: str, owner: asyncpg.Connection
 ) -> None:
-    """With ten thousand long ones that held up everybody for seconds."""
-    for path in ("report/copy", "gone"):
+    """Computing those of ten thousand long paths blocked the event loop for seconds."""
+    for path in ("report/copy", "gone", "marked"):
         good(await put(api, f"{at}/{path}", b"xyz"))
     good(await api.delete(f"{at}/gone"))
-    with monkeypatch.context() as patched:
-        patched.setattr("app.workspace.paths.skeleton", None)
-        fork = (await api.do(f"{at.removesuffix('/files')}/fork", {}))["id"]
+    await owner.execute("UPDATE workspace_files SET skeleton = 'mark' WHERE path = 'marked'")
+    fork = (await api.do(f"{at.removesuffix('/files')}/fork", {}))["id"]
+    skeleton = "SELECT skeleton FROM workspace_files WHERE thread_id = $1 AND path = 'marked'"
+    assert await plangate.value(skeleton, fork) == "mark"
+    good(await api.delete(f"/threads/{fork}/files/marked"))
     body = refused(await put(api, f"/threads/{fork}/files/report/сору", b"y"), 422, "path_not_allowed")
     assert body["detail"].endswith("it looks like 'report/copy', which is there already.")
     counted = "SELECT (files, bytes)::text FROM workspaces WHERE thread_id = $1"
@@ -446,7 +436,7 @@ async def age(owner: asyncpg.Connection, hours: int) -> None:
     await owner.execute("UPDATE blobs SET used_at = now() - make_interval(hours => $1)", hours)
 
 
-async def test_bodies_that_nothing_names_are_collected_after_a_day(
+async def test_unreferenced_bodies_are_collected_after_a_day(
     plangate: World, api: Caller, at: str, owner: asyncpg.Connection
 ) -> None:
     workspaces = plangate.services.workspaces
@@ -479,9 +469,7 @@ class SlowBlobs(LocalBlobs):
         await super().delete(tenant, digest)
 
 
-async def test_a_body_that_is_wanted_while_it_is_collected_is_there_afterwards(
-    idle: World, owner: asyncpg.Connection
-) -> None:
+async def test_a_body_written_during_collection_survives(idle: World, owner: asyncpg.Connection) -> None:
     api, blobs = idle.api, SlowBlobs(Path(idle.site.blobs))
     thread_id = await thread(api)
     collector = Workspaces(idle.services.db, blobs)
@@ -511,9 +499,7 @@ class NoAnswer(LocalBlobs):
         await super().delete(tenant, digest)
 
 
-async def test_a_body_that_cannot_be_deleted_is_put_behind_the_others(
-    idle: World, owner: asyncpg.Connection
-) -> None:
+async def test_a_body_that_cannot_be_deleted_is_retried_last(idle: World, owner: asyncpg.Connection) -> None:
     workspaces = Workspaces(idle.services.db, NoAnswer(Path(idle.site.blobs), hashlib.sha256(b"0").digest()))
     for n in range(3):
         await workspaces.keep("acme", str(n).encode())
@@ -529,7 +515,7 @@ async def test_a_body_that_cannot_be_deleted_is_put_behind_the_others(
         await workspaces.collect()
 
 
-async def test_a_body_that_may_still_be_deleted_is_not_taken(idle: World, owner: asyncpg.Connection) -> None:
+async def test_a_body_with_a_pending_deletion_is_not_reused(idle: World, owner: asyncpg.Connection) -> None:
     """Who deletes has had no answer: the store may do it when the same body has been kept again."""
     api, late = idle.api, hashlib.sha256(b"late").digest()
     workspaces = Workspaces(idle.services.db, NoAnswer(Path(idle.site.blobs), late))
@@ -548,7 +534,7 @@ async def test_a_body_that_may_still_be_deleted_is_not_taken(idle: World, owner:
     assert (await api.get(f"/threads/{thread_id}/files/a")).content == b"late"
 
 
-async def test_a_body_that_is_lost_is_said_to_be(plangate: World, api: Caller, at: str) -> None:
+async def test_a_lost_body_is_reported(plangate: World, api: Caller, at: str) -> None:
     good(await put(api, f"{at}/a", b"body"))
     (path,) = bodies(plangate)
     outside = path.parent.parent.parent.parent / "outside"
@@ -564,7 +550,7 @@ async def test_a_body_that_is_lost_is_said_to_be(plangate: World, api: Caller, a
     assert outside.read_bytes() == b"body"
 
 
-async def test_a_store_that_cannot_be_used_is_a_503(plangate: World, api: Caller, at: str) -> None:
+async def test_an_unavailable_store_is_a_503(plangate: World, api: Caller, at: str) -> None:
     good(await put(api, f"{at}/a", b"body"))
     _in_the_way(Path(plangate.site.blobs))
     body = refused(await put(api, f"{at}/b", b"x"), 503, "store_unavailable")

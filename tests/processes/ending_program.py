@@ -1,4 +1,4 @@
-"""A program of a user that serves tools and then ends, as tests/processes/test_ending_programs.py tells it.
+"""A client program that serves tools and then ends, as tests/processes/test_ending_programs.py requires.
 
     python -m tests.processes.ending_program HOW [CLOSE_WITHIN_S]
 

@@ -1,4 +1,4 @@
-"""`plangate backup` of a service that runs, and `plangate restore` into a new data directory, as an operator uses them."""
+"""`plangate backup` of a running service, and `plangate restore` into a new data directory."""
 
 from __future__ import annotations
 
@@ -77,8 +77,9 @@ def running() -> Iterator[Running]:
         yield Running(at, service, query, cursor, artifact, body)
 
 
+@pytest.mark.long
 @pytest.mark.timeout(300)
-def test_a_running_service_is_saved_and_restored_elsewhere(running: Running) -> None:
+def test_a_running_service_is_backed_up_and_restored_elsewhere(running: Running) -> None:
     at, data, new = running.at, running.at / "data", running.at / "new"
     saved = command("backup", at / "monday", "--data-dir", data)
     assert (saved.returncode, saved.stderr) == (0, "")
@@ -149,6 +150,7 @@ def test_a_full_disk_is_named_and_nothing_is_left(running: Running, size: str) -
         subprocess.run(["umount", small], check=True)
 
 
+@pytest.mark.long
 def test_a_killed_backup_leaves_nothing_under_its_name() -> None:
     with folder() as at:
         postgres = embedded_postgres.start(at / "data")

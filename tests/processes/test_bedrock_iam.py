@@ -1,4 +1,4 @@
-"""Bedrock with IAM keys: whose keys sign, that AWS would accept the signature, and models other than Claude."""
+"""Bedrock with IAM keys: which keys sign, valid signatures, and models other than Claude."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from app.llm.provider import (
     ProviderFault,
     ProviderNotBuilt,
     RateLimited,
-    Refused,
+    RequestRejected,
     ServerFault,
     Unreachable,
 )
@@ -103,7 +103,7 @@ def verify_seen(server: VendorServer, seen: Seen, keys: dict[str, str]) -> None:
 # --- models other than Claude
 
 
-async def test_another_model_is_asked_by_converse(server: VendorServer) -> None:
+async def test_other_models_use_converse(server: VendorServer) -> None:
     server.answers = [converse(c_whole(tools=1))]
     *deltas, done = await parts_of(provider_for("bedrock", server), request(model=NOVA, max_output_tokens=50))
     assert deltas == [TextDelta("Hello "), TextDelta("there")]
@@ -119,7 +119,7 @@ async def test_another_model_is_asked_by_converse(server: VendorServer) -> None:
 
 
 @pytest.mark.parametrize("size", [1, 7, 100_000])
-async def test_the_frames_may_come_in_any_pieces(size: int, server: VendorServer) -> None:
+async def test_frames_may_arrive_in_any_pieces(size: int, server: VendorServer) -> None:
     data = b"".join(c_frame(kind, payload) for kind, payload in c_whole(tools=2))
     server.answers = [Answer([data[at : at + size] for at in range(0, len(data), size)], headers=FRAMES)]
     done = await turn_of(provider_for("bedrock", server), request(model=NOVA))
@@ -128,7 +128,7 @@ async def test_the_frames_may_come_in_any_pieces(size: int, server: VendorServer
 
 
 @pytest.mark.parametrize("end", ["whole", "cut", "reset"])
-async def test_a_stream_that_is_cut_is_no_turn(end: str, server: VendorServer) -> None:
+async def test_a_truncated_stream_is_not_a_turn(end: str, server: VendorServer) -> None:
     data = b"".join(c_frame(kind, payload) for kind, payload in c_whole()[:-1])
     for cut in (1, 60, len(data) - 1):
         server.answers = [Answer([data[:cut]], headers=FRAMES, end=end)]
@@ -138,7 +138,7 @@ async def test_a_stream_that_is_cut_is_no_turn(end: str, server: VendorServer) -
 
 @pytest.mark.parametrize(
     ("status", "fault"),
-    [(400, Refused), (403, NotAuthorized), (424, ServerFault), (429, RateLimited), (503, Overloaded)],
+    [(400, RequestRejected), (403, NotAuthorized), (424, ServerFault), (429, RateLimited), (503, Overloaded)],
 )
 async def test_an_error_response(status: int, fault: type[ProviderFault], server: VendorServer) -> None:
     body = json.dumps({"message": f"It failed with the key {KEY}"})
@@ -157,7 +157,7 @@ async def test_an_error_response(status: int, fault: type[ProviderFault], server
         ("throttlingException", RateLimited),
         ("modelStreamErrorException", ServerFault),
         ("serviceUnavailableException", Overloaded),
-        ("validationException", Refused),
+        ("validationException", RequestRejected),
         ("exceptionOfTomorrow", ServerFault),
     ],
 )
@@ -234,7 +234,7 @@ async def test_keys_of_the_operator_do_not_replace_those_of_a_tenant(
 
 
 @pytest.mark.parametrize("model", [CLAUDE, NOVA])
-async def test_what_aws_repeats_of_the_keys_is_withheld(model: str, server: VendorServer) -> None:
+async def test_key_material_in_aws_errors_is_withheld(model: str, server: VendorServer) -> None:
     body = json.dumps({"message": f"Bad: {TEMPORARY['SecretAccessKey']} and {TEMPORARY['SessionToken']}"})
     server.answers = [Answer([body.encode()], 403, {"content-type": "application/json"})]
     with pytest.raises(NotAuthorized) as raised:
@@ -353,22 +353,22 @@ async def test_only_named_tenants_use_the_operators_identity(metadata: Metadata)
         verify(str(got.url), "POST", dict(got.headers), got.content, metadata.keys)
 
 
-async def test_without_the_setting_no_tenant_does(metadata: Metadata) -> None:
+async def test_without_the_setting_no_tenant_uses_the_operators_identity(metadata: Metadata) -> None:
     for local in (True, False):
         async with pool(local=local) as providers:
             assert "PLANGATE_AWS_TENANTS" in await refusal_of(providers, of_operator("acme"))
     assert metadata.asked == []
 
 
-async def test_the_operators_identity_goes_to_aws_only(metadata: Metadata, server: VendorServer) -> None:
+async def test_the_operators_identity_is_sent_only_to_aws(metadata: Metadata, server: VendorServer) -> None:
     async with pool(aws_tenants=["acme"], allow="127.0.0.1", s="key") as providers:
         for more in ({"baseUrl": server.url}, {"apiKey": {"secret": "s"}}, {"apiKeyEnv": "TEAM_KEY"}):
             says = await refusal_of(providers, of_operator("acme", **more))
-            assert "can have no key and no baseUrl" in says
+            assert "remove its key and its baseUrl" in says
     assert (metadata.asked, server.seen) == ([], [])
 
 
-async def test_a_spec_without_a_key_and_without_the_word_uses_nothing(metadata: Metadata) -> None:
+async def test_a_spec_without_key_and_credentials_uses_nothing(metadata: Metadata) -> None:
     async with pool(aws_tenants=["acme"]) as providers:
         assert "has no key" in await refusal_of(providers, runtime("bedrock"))
     assert metadata.asked == []
@@ -416,7 +416,7 @@ async def test_no_program_is_ever_started(
     assert not ran.exists()
 
 
-async def test_a_service_without_an_identity_says_so(clean: pytest.MonkeyPatch) -> None:
+async def test_a_missing_identity_is_reported(clean: pytest.MonkeyPatch) -> None:
     with pytest.raises(NotAuthorized, match="The service has no AWS credentials"):
         await OperatorCredentials().load()
     provider = build_provider("bedrock", options={"region": REGION, "credentials": "operator"})
@@ -425,9 +425,7 @@ async def test_a_service_without_an_identity_says_so(clean: pytest.MonkeyPatch) 
             await parts_of(provider, request(model=model))
 
 
-async def test_what_is_wrong_with_the_identity_stays_in_the_log(
-    clean: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+async def test_identity_errors_stay_in_the_log(clean: pytest.MonkeyPatch, tmp_path: Path) -> None:
     clean.setenv("AWS_PROFILE", "no-such-profile")
     with pytest.raises(NotAuthorized) as raised:
         await OperatorCredentials().load()

@@ -1,4 +1,4 @@
-"""The pages of the service in a real browser: they load nothing from elsewhere, sign a person in, and keep others out."""
+"""The pages of the service in a real browser: no other origins, signing in, and protection of sessions."""
 
 from __future__ import annotations
 
@@ -17,9 +17,14 @@ import httpx
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
-from tests.support.browser import browsing
+from docsite.build import build_if_stale
+from docsite.freshness import SITE
+from tests.support.browser import browsing, static_files
+from tests.support.console_pages import assert_accessible
 from tests.support.service import Service, folder, serving
 from tests.support.specs import mock
+
+pytestmark = pytest.mark.long
 
 expect.set_options(timeout=30_000)
 
@@ -82,21 +87,36 @@ def client(service: Service, tenant: str = "acme") -> httpx.Client:
 
 
 def ticket_url(service: Service) -> str:
+    """Return the address of the page of the API document with a ticket. `url` leads to the console, which takes tickets
+    in the same way."""
     with client(service) as http:
-        return str(http.post("/session/tickets").json()["url"])
+        return str(http.post("/session/tickets").json()["url"]).replace("/console#", "/docs#")
+
+
+def search_guides(page: Page, words: str, section: str) -> None:
+    """Search the site with the keyboard, as a reader does, and open a section that is found."""
+    page.locator("dialog[aria-label=Search]").wait_for(state="attached")
+    page.keyboard.press("Control+k")
+    page.get_by_role("combobox", name="Search").fill(words)
+    page.get_by_role("option", name=section).first.click()
 
 
 def test_the_pages_load_nothing_from_other_hosts(page: Page, service: Service) -> None:
     hosts: set[str] = set()
     page.on("request", lambda request: hosts.add(urlsplit(request.url).netloc))
-    page.goto(service.url)
-    assert page.url == f"{service.url}/docs"
+    page.goto(f"{service.url}/docs")
     page.locator(".opblock-tag").first.wait_for()
     expect(page.locator("#sign-in")).to_be_visible()
-    page.goto(f"{service.url}/guides/security")
-    expect(page.locator("h1")).to_have_text("Security")
     page.goto(f"{service.url}/guides/performance")
-    expect(page.locator("td.align-right").first).to_have_css("text-align", "right")
+    expect(page.locator("article td[align=right]").first).to_have_css("text-align", "-webkit-right")
+    search_guides(page, "settle an unknown outcome", "When the outcome is unknown")
+    page.wait_for_url("**/guides/plans.html*")
+    assert_accessible(page)
+    page.get_by_title("Switch to the dark theme").click()
+    expect(page.locator("body")).to_have_attribute("data-md-color-scheme", "slate")
+    assert_accessible(page)
+    page.reload()
+    expect(page.locator("body")).to_have_attribute("data-md-color-scheme", "slate")
     assert hosts == {urlsplit(service.url).netloc}
 
 
@@ -120,7 +140,7 @@ def test_a_ticket_signs_in_and_event_source_follows_a_query(page: Page, service:
     assert page.evaluate("fetch('whoami').then((r) => r.status)") == 401
 
 
-def test_a_used_ticket_says_so(page: Page, service: Service) -> None:
+def test_a_used_ticket_is_reported(page: Page, service: Service) -> None:
     url = ticket_url(service)
     page.goto(url)
     expect(page.locator("#sign-out")).to_be_visible()
@@ -131,7 +151,7 @@ def test_a_used_ticket_says_so(page: Page, service: Service) -> None:
     expect(page.locator("#sign-in")).to_be_visible()
 
 
-def test_a_page_of_another_port_cannot_use_the_session(
+def test_a_page_on_another_port_cannot_use_the_session(
     chromium: Browser, service: Service, tmp_path: Path
 ) -> None:
     """Another port of one host is the same site, so SameSite does not help against it."""
@@ -155,7 +175,11 @@ def test_the_pages_work_below_a_path_prefix(page: Page) -> None:
     address = f"http://127.0.0.1:{port}/plangate"
     with folder() as at, serving(at, {"PLANGATE_PUBLIC_URL": address}, port=port) as running:
         page.goto(address)
-        assert page.url == f"{address}/docs"
+        assert page.url == f"{address}/console"
+        expect(page.get_by_role("heading", name="Sign in to Plangate")).to_be_visible()
+        page.goto(f"{address}/console/inbox/apr_1")
+        expect(page.get_by_role("heading", name="Sign in to Plangate")).to_be_visible()
+        page.goto(f"{address}/docs")
         page.locator(".opblock-tag").first.wait_for()
         page.locator("input[name=key]").fill(running.key)
         page.locator("input[name=tenant]").fill("acme")
@@ -163,9 +187,22 @@ def test_the_pages_work_below_a_path_prefix(page: Page) -> None:
         expect(page.locator("#session")).to_have_text("Signed in as operator (tenant acme)")
         assert page.locator(".servers select").input_value() == address
         page.get_by_role("link", name="Guides").click()
-        page.get_by_role("link", name="Operations", exact=True).first.click()
-        assert page.url == f"{address}/guides/operations"
-        expect(page.locator("h1")).to_have_text("Operations")
+        page.wait_for_url(f"{address}/guides/")
+        page.get_by_role("link", name="Operation", exact=True).click()
+        page.wait_for_url(f"{address}/guides/operations.html")
+        search_guides(page, "decimal_sum", "Facts that no model wrote")
+        page.wait_for_url(f"{address}/guides/plans.html*")
+
+
+def test_the_site_works_on_a_static_host(page: Page) -> None:
+    """As anybody can host it: the folder alone, at the root of another server."""
+    build_if_stale()
+    with static_files(SITE) as origin:
+        page.goto(origin)
+        page.get_by_role("link", name="Tutorial", exact=True).click()
+        page.wait_for_url(f"{origin}/tutorial.html")
+        search_guides(page, "decimal_sum", "Facts that no model wrote")
+        page.wait_for_url(f"{origin}/plans.html*")
 
 
 @contextmanager

@@ -1,4 +1,4 @@
-"""Bodies in a bucket, as the moto server has it: what the directory does, a bucket does."""
+"""Bodies in a bucket (the moto server) behave like those in a directory."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from collections.abc import Iterator
 import httpx
 import pytest
 
-from app.assembly import open_blobs
 from app.base.blobs.bucket import PART_BYTES
 from app.base.blobs.store import PIECE_BYTES, BlobLost, BlobStore, StoreUnavailable
 from app.base.logs.processors import error_names
+from app.deployment import open_blobs
 from tests.support.moto import bucket
 from tests.support.service import folder, serving
 
@@ -52,7 +52,7 @@ def key(digest: bytes, tenant: str = "acme") -> str:
 
 
 @pytest.mark.parametrize("size", [0, 1, PIECE_BYTES + 1, 2 * PART_BYTES + 1])
-async def test_a_body_comes_out_as_it_went_in(blobs: BlobStore, s3: str, size: int) -> None:
+async def test_bodies_round_trip(blobs: BlobStore, s3: str, size: int) -> None:
     data = os.urandom(size)
     digest = await kept(blobs, data)
     assert await kept(blobs, data) == digest
@@ -83,7 +83,7 @@ async def test_a_part_of_a_body(blobs: BlobStore) -> None:
         await anext(blobs.read("acme", digest, len(data) + 1, (0, 1)))
 
 
-async def test_other_bytes_are_not_given(blobs: BlobStore, s3: str) -> None:
+async def test_damaged_bytes_are_not_returned(blobs: BlobStore, s3: str) -> None:
     digest = await kept(blobs, b"what was kept")
     async with httpx.AsyncClient() as http:
         for data in (b"something else", b"What was kept"):
@@ -92,7 +92,7 @@ async def test_other_bytes_are_not_given(blobs: BlobStore, s3: str) -> None:
                 await whole(blobs, digest, 13)
 
 
-async def test_a_bucket_that_is_not_there_says_so(blobs: BlobStore) -> None:
+async def test_a_missing_bucket_is_reported(blobs: BlobStore) -> None:
     """To who asked; what its client said, the bucket's name and its address, is for the operator alone."""
     other = open_blobs("s3://nothing")
     with pytest.raises(StoreUnavailable) as caught:
@@ -105,7 +105,7 @@ async def test_a_bucket_that_is_not_there_says_so(blobs: BlobStore) -> None:
 
 
 @pytest.mark.parametrize("url", ["s3://", "s3:///x", "gs://x", "http://x", "s3://key:secret@x", "s3://x?y"])
-def test_what_is_no_bucket_is_refused(url: str) -> None:
+def test_an_invalid_bucket_url_is_rejected(url: str) -> None:
     with pytest.raises(SystemExit, match=r"^PLANGATE_BLOBS is a directory or a bucket: "):
         open_blobs(url)
 

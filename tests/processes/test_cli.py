@@ -1,4 +1,4 @@
-"""The commands of people, against a service: what they print, what they send, and with which code they end."""
+"""Client commands against a service: output, requests, exit codes."""
 
 from __future__ import annotations
 
@@ -154,16 +154,14 @@ def test_events_are_json_a_line_each(commands: Commands, http: httpx.Client) -> 
     assert http.get(f"/threads/{events[0]['threadId']}").json()["key"] == "t1"
 
 
-def test_a_prompt_may_come_from_a_pipe_and_a_query_may_be_left_alone(
-    commands: Commands, http: httpx.Client
-) -> None:
+def test_a_prompt_can_be_piped_and_a_query_detached(commands: Commands, http: httpx.Client) -> None:
     query = commands.said("query", "-", "--runtime", "polite", "--detach", given="From a pipe\n").strip()
     assert http.get(f"/queries/{query}").json()["prompt"] == "From a pipe\n"
     accepted = commands.json("query", "x", "--runtime", "polite", "--detach", "--limits", '{"maxTurns": 3}')
     assert accepted["links"]["self"] == f"/queries/{accepted['id']}"
 
 
-def test_a_query_that_fails_ends_with_a_code_of_its_own(commands: Commands, http: httpx.Client) -> None:
+def test_a_failed_query_has_its_own_exit_code(commands: Commands, http: httpx.Client) -> None:
     query = paying(commands)
     approval = pending(http, query)
     http.post(f"/queries/{query}/cancel").raise_for_status()
@@ -175,7 +173,7 @@ def test_a_query_that_fails_ends_with_a_code_of_its_own(commands: Commands, http
 # -- approvals
 
 
-def test_an_inbox_and_a_decision_about_what_was_read(commands: Commands, http: httpx.Client) -> None:
+def test_the_inbox_leads_to_a_decision_by_digest(commands: Commands, http: httpx.Client) -> None:
     query = paying(commands)
     approval = pending(http, query)
     (line,) = [x for x in commands.said("approvals", "list").splitlines() if x.startswith(approval["id"])]
@@ -196,7 +194,7 @@ def test_an_inbox_and_a_decision_about_what_was_read(commands: Commands, http: h
     assert again == "plangate: This approval is already approved by operator. (409 conflict)\n"
 
 
-def test_nothing_is_approved_when_there_is_nobody_to_ask(commands: Commands, http: httpx.Client) -> None:
+def test_nothing_is_approved_without_a_terminal(commands: Commands, http: httpx.Client) -> None:
     approval = pending(http, paying(commands))
     for more, told in (
         ((), "Not a terminal: pass --digest (the digest you reviewed) or --yes."),
@@ -222,7 +220,7 @@ def test_a_rejection_and_its_reason(commands: Commands, http: httpx.Client) -> N
     assert listed.splitlines()[0].startswith(f"{approval['id']}  rejected")
 
 
-def test_a_revision_says_what_and_may_keep_a_part(commands: Commands, http: httpx.Client) -> None:
+def test_a_revision_has_feedback_and_may_keep_a_part(commands: Commands, http: httpx.Client) -> None:
     query = commands.said("query", specs.store_and_execute(), "--detach").strip()
     approval = pending(http, query)
     said = commands.said(
@@ -236,9 +234,7 @@ def test_a_revision_says_what_and_may_keep_a_part(commands: Commands, http: http
 # -- work
 
 
-def test_work_says_what_was_done_what_it_produced_and_what_it_cost(
-    commands: Commands, http: httpx.Client
-) -> None:
+def test_work_shows_actions_products_and_cost(commands: Commands, http: httpx.Client) -> None:
     query = commands.said("query", specs.store_and_execute(), "--detach").strip()
     approval = pending(http, query)
     waits = commands.said("work", query).splitlines()
@@ -270,7 +266,7 @@ def test_work_says_what_was_done_what_it_produced_and_what_it_cost(
     assert len(found["work"]["below"]) == 16
 
 
-def test_work_at_a_limit_says_which(commands: Commands, http: httpx.Client) -> None:
+def test_work_names_the_limit_reached(commands: Commands, http: httpx.Client) -> None:
     asked = ("--runtime", "tools", "--limits", '{"maxTurns": 1}', "--detach")
     query = commands.said("query", specs.script(("nothing", {})), *asked).strip()
     deadline = time.monotonic() + PATIENCE_S
@@ -337,14 +333,14 @@ NOBODY = "qry_" + "0" * 26
         ),
     ],
 )
-def test_what_is_refused_is_said_in_a_line(commands: Commands, words: Any, code: int, told: str) -> None:
+def test_rejections_are_one_line(commands: Commands, words: Any, code: int, told: str) -> None:
     said = commands.refused(*words, code=code)
     assert said.startswith("plangate: ")
     assert told in said
     assert "Traceback" not in said
 
 
-def test_a_service_that_is_not_there(env: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_an_unreachable_service_has_its_own_exit_code(env: pytest.MonkeyPatch, tmp_path: Path) -> None:
     (tmp_path / "key").write_text("plg_nobody\n")
     found = CliRunner().invoke(
         cli, ["work", NOBODY, "--url", "http://127.0.0.1:9", "--key-file", str(tmp_path / "key")]
@@ -378,7 +374,7 @@ def test_a_service_that_is_not_there(env: pytest.MonkeyPatch, tmp_path: Path) ->
         (["--key-file", "{tmp}/two"], "{tmp}/two does not hold a key: keys begin with 'plg_'."),
     ],
 )
-def test_a_key_that_is_not_there(
+def test_a_missing_key_is_reported(
     env: pytest.MonkeyPatch, tmp_path: Path, given: list[str], told: str
 ) -> None:
     """Above all, the key of this machine is never sent to another one."""
@@ -391,7 +387,7 @@ def test_a_key_that_is_not_there(
     assert told.format(tmp=tmp_path) in str(found.exception)
 
 
-def test_the_environment_says_where_and_as_whom(
+def test_the_environment_sets_address_and_key(
     service: Service, env: pytest.MonkeyPatch, http: httpx.Client
 ) -> None:
     env.setenv("PLANGATE_URL", service.url)
@@ -405,7 +401,7 @@ def test_the_environment_says_where_and_as_whom(
     assert (asked.exit_code, "There is no runtime named 'polite';" in asked.stderr) == (1, True)
 
 
-def test_the_command_itself_ends_with_the_code(service: Service, tmp_path: Path) -> None:
+def test_the_command_exits_with_the_code(service: Service, tmp_path: Path) -> None:
     """As a process: what it says on stderr, and a reader that has seen enough."""
     env = {**plain_environment(), "PLANGATE_URL": service.url, "PLANGATE_API_KEY": service.key}
     command = [sys.executable, "-m", "app"]
@@ -433,7 +429,7 @@ def test_the_only_runtime_needs_no_name(commands: Commands, http: httpx.Client) 
     assert "--runtime takes one of: other, only" in commands.refused("query", "hello", code=1)
 
 
-def test_a_rejected_key_is_named_by_its_prefix_and_where_it_was_found(
+def test_a_rejected_key_is_named_by_prefix_and_source(
     service: Service, data: Path, env: pytest.MonkeyPatch
 ) -> None:
     key, _ = new_key()

@@ -1,4 +1,4 @@
-"""What the commands of people show of files that agents write and publish: a line each, never what is in them."""
+"""Client commands show files and publications as lines without their content."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def made(commands: Commands) -> list[str]:
     return commands.said("query", MAKE, "--agent", "maker", "--inputs", inputs).splitlines()
 
 
-def test_a_publication_is_a_line_and_never_what_is_in_it(commands: Commands, service: Service) -> None:
+def test_a_publication_is_one_line_without_content(commands: Commands, service: Service) -> None:
     told = made(commands)
     query = told[0].split()[0]
     with client(service) as http:
@@ -88,7 +88,7 @@ def test_a_publication_is_a_line_and_never_what_is_in_it(commands: Commands, ser
     assert BODY not in "\n".join(everything)
 
 
-def test_programs_get_json_of_every_command(commands: Commands) -> None:
+def test_every_command_prints_json(commands: Commands) -> None:
     query = made(commands)[0].split()[0]
     events = [json.loads(line) for line in commands.said("watch", query, "--json").splitlines()]
     assert [e["seq"] for e in events] == list(range(1, len(events) + 1))
@@ -133,7 +133,7 @@ def read(terminal: int) -> bytes:
         return b""
 
 
-def test_no_command_colours_what_it_says(commands: Commands) -> None:
+def test_no_command_prints_colors(commands: Commands) -> None:
     query = made(commands)[0].split()[0]
     inputs = json.dumps({"body": BODY})
     for words in (
@@ -250,9 +250,7 @@ class Away(BaseHTTPRequestHandler):
 
 
 @pytest.mark.parametrize("more", [(), ("--json",)])
-def test_who_follows_a_query_is_told_that_the_service_is_away(
-    env: pytest.MonkeyPatch, more: tuple[str, ...]
-) -> None:
+def test_a_follower_is_notified_of_an_outage(env: pytest.MonkeyPatch, more: tuple[str, ...]) -> None:
     env.setenv("PLANGATE_API_KEY", "plg_key")
     Away.tries.clear()
     server = HTTPServer(("127.0.0.1", 0), Away)

@@ -1,4 +1,4 @@
-"""The commands that list runtimes, queries and keys, and those that end a query or have it go on."""
+"""Commands that list runtimes, queries and keys, and that cancel or resume a query."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def asked(commands: Commands, runtime: str, prompt: str, *more: str) -> str:
 # -- what is approved
 
 
-def test_a_subject_is_shown_to_the_last_character(commands: Commands, http: httpx.Client) -> None:
+def test_a_subject_is_shown_completely(commands: Commands, http: httpx.Client) -> None:
     args = {"to": "ann\u3164", "text": " a\tb\n\xa0\u200b ", "path": r"C:\u3164", "\u2800": 1.0}
     query = asked(commands, "tools", specs.script(("note", args)))
     said = commands.said("approvals", "approve", pending(http, query)["id"], "--yes")
@@ -100,7 +100,7 @@ def test_runtimes_are_listed_newest_first(commands: Commands, http: httpx.Client
     assert listed == http.get("/runtimes", params={"limit": 2}).json()["items"]
 
 
-def test_more_than_is_shown_is_said_and_so_is_nothing(commands: Commands) -> None:
+def test_truncated_and_empty_lists_are_announced(commands: Commands) -> None:
     found = commands.result("runtimes", "list", "--limit", "2")
     assert (found.exit_code, found.stdout.count("\n")) == (0, 2)
     assert found.stderr == "There are more than 2: --limit shows more of them.\n"
@@ -145,9 +145,7 @@ def test_queries_are_listed_newest_first(commands: Commands, http: httpx.Client)
     assert [q["id"] for q in commands.json("queries", "list", "--runtime", "polite")][:2] == [third, first]
 
 
-def test_more_queries_of_a_runtime_than_are_shown_are_said_once(
-    commands: Commands, http: httpx.Client
-) -> None:
+def test_truncated_query_lists_are_announced_once(commands: Commands, http: httpx.Client) -> None:
     """However they are spread over its versions."""
     for prompt in ("1", "2"):
         version = http.post("/runtimes", json=specs.mock(prompt, tenant="local", name="spread")).json()["id"]
@@ -170,11 +168,11 @@ def test_a_query_is_cancelled(commands: Commands, http: httpx.Client) -> None:
     assert http.get(f"/queries/{query}").json()["status"] == "cancelled"
 
 
-def test_a_query_goes_on_from_a_limit(commands: Commands, http: httpx.Client) -> None:
+def test_a_query_resumes_from_a_limit(commands: Commands, http: httpx.Client) -> None:
     query = asked(commands, "tools", specs.script(("nothing", {})), "--limits", '{"maxTurns": 1}')
     waited(http, query, "waiting")
     needs = commands.result("queries", "resume", query)
-    assert "Give the limit that is to be higher, such as --max-turns" in str(needs.exception)
+    assert "Give the limit that is to be higher, such as --max-turns" in needs.output
     (line,) = [line for line in commands.said("work", query).splitlines() if line.startswith("waits: ")]
     words = line.removeprefix("waits: plangate ").removesuffix(", higher than it was").split()
     assert words == ["queries", "resume", query, "--max-turns", "N"]
@@ -187,7 +185,7 @@ def test_a_query_goes_on_from_a_limit(commands: Commands, http: httpx.Client) ->
     )
 
 
-def test_an_action_that_nobody_knows_of_is_settled(commands: Commands, http: httpx.Client) -> None:
+def test_an_unknown_action_is_settled(commands: Commands, http: httpx.Client) -> None:
     """Two that were sent together: `work` says how, the command does it, and the query goes on."""
     body = {"actions": [specs.BOOK, specs.BOOK]}
     query = asked(commands, "planning", specs.store_and_execute(body))
@@ -246,7 +244,7 @@ def http_decide(http: httpx.Client, approval: dict[str, Any]) -> None:
         ),
     ],
 )
-def test_what_is_refused_is_said_in_a_line(commands: Commands, words: tuple[str, ...], told: str) -> None:
+def test_rejections_are_one_line(commands: Commands, words: tuple[str, ...], told: str) -> None:
     assert told in commands.refused(*words, code=1)
 
 
@@ -298,7 +296,7 @@ def test_keys_are_listed_and_revoked(service: Service, data: Path) -> None:
         ),
     ],
 )
-def test_what_is_no_key_is_said_in_a_line(
+def test_an_invalid_key_is_reported_in_one_line(
     service: Service, data: Path, words: tuple[str, ...], told: str
 ) -> None:
     code, said, error = operator(data, "keys", *words)
@@ -316,6 +314,6 @@ def test_what_is_no_key_is_said_in_a_line(
         (("--principal", "x", "--tool", ""), "/tools/0: must have 1 to 100 characters, in UTF-8"),
     ],
 )
-def test_a_key_is_for_somebody(service: Service, data: Path, words: tuple[str, ...], told: str) -> None:
+def test_a_key_requires_a_principal(service: Service, data: Path, words: tuple[str, ...], told: str) -> None:
     code, said, error = operator(data, "keys", "create", "local", "--scope", "read", *words)
     assert (code, said, error) == (1, "", f"plangate: The key is invalid; none was created.\n  {told}\n")

@@ -1,4 +1,4 @@
-"""`plangate sources`: files that only the operator may name, and a program that declares its data."""
+"""`plangate sources`: files that only the operator may name, and programs that declare their data."""
 
 from __future__ import annotations
 
@@ -87,9 +87,7 @@ def test_the_operator_declares_files(service: Service, place: Path, http: httpx.
     assert http.get("/sources/orders").status_code == 404
 
 
-def test_a_file_that_does_not_change_is_declared_so(
-    service: Service, place: Path, http: httpx.Client
-) -> None:
+def test_an_immutable_file_is_declared(service: Service, place: Path, http: httpx.Client) -> None:
     path = str(place / "files" / "shop.sqlite")
     plangate(place, "sources", "add", "shop", "--files", path, "--immutable")
     found = http.get("/sources/shop").json()
@@ -106,7 +104,9 @@ def test_a_file_that_does_not_change_is_declared_so(
         (("remove", "none"), "There is no source 'none'"),
     ],
 )
-def test_what_cannot_be_declared(service: Service, place: Path, words: tuple[str, ...], why: str) -> None:
+def test_invalid_declarations_are_rejected(
+    service: Service, place: Path, words: tuple[str, ...], why: str
+) -> None:
     found = CliRunner().invoke(cli, ["sources", *words, "--data-dir", str(place / "data")])
     assert found.exit_code != 0
     assert why in f"{found.output} {found.exception}"
@@ -141,6 +141,6 @@ async def test_a_program_declares_its_data(service: Service, place: Path) -> Non
 
 
 @pytest.mark.parametrize("given", [[], {"source": {}}, {"sources": []}, {"entries": {}}, {"entries": ["x"]}])
-def test_a_data_environment_of_another_form_is_an_error(given: Any) -> None:
+def test_an_invalid_data_environment_is_an_error(given: Any) -> None:
     with pytest.raises((TypeError, ValueError), match="data_environment"):
         create_runtime(specs.mock(), url="http://127.0.0.1:1", api_key="x", data_environment=given)

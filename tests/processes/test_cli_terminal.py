@@ -1,4 +1,4 @@
-"""The commands of people as processes: somebody at a terminal, and places to print to that take nothing."""
+"""Client commands as processes: terminals, and output that cannot be written."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def rest(terminal: int) -> bytes:
     [(b"y\n", 0, "approved"), (b"n\n", 1, "pending"), (b"\x04", 1, "pending"), (None, 1, "pending")],
     ids=["yes", "no", "end of input", "interrupt"],
 )
-def test_a_person_at_a_terminal_is_asked(
+def test_a_person_at_a_terminal_confirms(
     commands: Commands, http: httpx.Client, answer: bytes | None, code: int, status: str
 ) -> None:
     approval = pending(http, paying(commands))
@@ -106,11 +106,14 @@ def test_a_person_at_a_terminal_is_asked(
 
 
 @pytest.mark.parametrize(
-    "words", [["work", "{query}"], ["watch", "{query}"], ["openapi"]], ids=lambda w: w[0]
+    "words",
+    [
+        pytest.param(["work", "{query}"], id="work"),
+        pytest.param(["watch", "{query}"], id="watch"),
+        pytest.param(["openapi"], id="openapi", marks=pytest.mark.long),  # it loads the service three times
+    ],
 )
-def test_what_cannot_be_printed_is_said_or_left(
-    commands: Commands, service: Service, words: list[str]
-) -> None:
+def test_unprintable_characters_are_escaped(commands: Commands, service: Service, words: list[str]) -> None:
     """A disk that is full, a reader that is gone, and nobody there at all: never a trace."""
     query = commands.said("query", "Hi", "--runtime", "polite", "--detach").strip()
     commands.said("watch", query)

@@ -1,4 +1,4 @@
-"""A workspace on a machine of the user: a real service, and a directory that this process serves."""
+"""A workspace on the user's machine: a real service, and a directory that this process serves."""
 
 from __future__ import annotations
 
@@ -180,7 +180,7 @@ async def test_a_file_call_waits_for_a_process_that_serves_the_workspace(
             assert await waiting == ["here"]
 
 
-async def test_a_workspace_that_nobody_serves_is_told_to_the_model(service: Service) -> None:
+async def test_an_unserved_workspace_is_reported_to_the_model(service: Service) -> None:
     away = spec("ws-5", workspace={"transport": "client", "claimWithinMs": 1000})
     async with create_runtime(away, url=service.url, api_key=service.key) as runtime:
         ((code, message),) = await run(runtime, "t", ("ls", {}))
@@ -228,7 +228,7 @@ async def test_only_the_holder_of_a_call_copies_files(service: Service, tmp_path
                 return None if answer.status_code == 404 else answer
 
             answer = await eventually(offered, "the call is offered")
-            assert answer.status_code == 409 and "nobody has the call" in answer.json()["detail"]
+            assert answer.status_code == 409 and "nobody holds the call" in answer.json()["detail"]
             (call,) = (await http.post("/tool-calls/claim", json={"tools": [{"name": "workspace"}]})).json()[
                 "calls"
             ]

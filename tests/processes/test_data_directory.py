@@ -1,4 +1,4 @@
-"""The data directory of a service: its mode when the service makes it, a warning, and where root's data is."""
+"""The data directory of a service: its mode, a warning, and its location for root."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def test_an_existing_data_directory_keeps_its_mode_with_a_warning(at: Path) -> N
 
 
 @pytest.mark.root
-def test_root_is_notified_where_its_database_is(at: Path) -> None:
+def test_root_is_told_the_database_directory(at: Path) -> None:
     private = at / "private"
     private.mkdir(mode=0o700)
     try:

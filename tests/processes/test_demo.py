@@ -1,4 +1,4 @@
-"""The demo as a stranger runs it: a process, a directory, a terminal; without a model and with one."""
+"""The demo as a newcomer runs it: a process, a directory, a terminal; with and without a model."""
 
 from __future__ import annotations
 
@@ -25,6 +25,7 @@ import pytest
 
 from examples.flight_recovery.data import find_delayed
 from tests.processes.aimock.vendor_server import Answer, VendorServer, a_end, a_text, a_tool, sse
+from tests.support.service import serving
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 PATIENCE_S = 100
@@ -87,18 +88,10 @@ class Lab:
     @contextmanager
     def service(self) -> Iterator[httpx.Client]:
         """The service on the same data, started again, as its operator."""
-        command = [sys.executable, "-m", "app", "serve", "--data-dir", str(self.data), "--port", "0"]
-        with subprocess.Popen(
-            command, cwd=REPOSITORY, env=self.environment(), stdout=subprocess.PIPE, text=True
-        ) as process:
-            try:
-                assert process.stdout is not None
-                url = process.stdout.readline().strip().removeprefix("Plangate listens on ")
-                key = (self.data / "local-key").read_text().strip()
-                with httpx.Client(base_url=url, headers={"Authorization": f"Bearer {key}"}) as client:
-                    yield client
-            finally:
-                process.terminate()
+        with serving(self.folder, {"HOME": str(self.folder / "home")}) as running:
+            headers = {"Authorization": f"Bearer {running.key}"}
+            with httpx.Client(base_url=running.url, headers=headers) as client:
+                yield client
 
 
 @pytest.fixture(scope="module")
@@ -126,7 +119,7 @@ def found(pattern: str, output: str) -> str:
     return match[0]
 
 
-def test_it_is_carried_out(lab: Lab, first: subprocess.CompletedProcess[str]) -> None:
+def test_the_plan_is_carried_out(lab: Lab, first: subprocess.CompletedProcess[str]) -> None:
     assert first.returncode == 0, first.stdout + first.stderr
     assert first.stderr == ""
     assert "226 of 979 scheduled departures" in first.stdout
@@ -146,7 +139,7 @@ def test_the_ledger_has_a_row_for_each_flight(lab: Lab, first: subprocess.Comple
     assert {row[0] for row in lab.ledger("SELECT DISTINCT amount FROM vouchers")} >= {"75.00", "200.00"}
 
 
-def test_no_flight_is_in_any_record_of_the_agents(
+def test_no_flight_is_in_agent_records(
     lab: Lab, first: subprocess.CompletedProcess[str], rows: set[str]
 ) -> None:
     query = found("qry_[0-9a-z]{26}", first.stdout)
@@ -189,6 +182,7 @@ def test_the_lines_at_the_end_work(lab: Lab, first: subprocess.CompletedProcess[
             assert done.returncode == 0 and json.loads(done.stdout), script
 
 
+@pytest.mark.long
 def test_a_second_demo_starts_quickly_and_writes_its_own_rows(
     lab: Lab, first: subprocess.CompletedProcess[str]
 ) -> None:
@@ -200,6 +194,7 @@ def test_a_second_demo_starts_quickly_and_writes_its_own_rows(
     assert lab.ledger("SELECT count(*) FROM vouchers")[0][0] - before == late > 0
 
 
+@pytest.mark.long
 def test_a_rejected_plan_writes_nothing(lab: Lab, first: subprocess.CompletedProcess[str]) -> None:
     before = lab.ledger("SELECT count(*) FROM vouchers")
     code, output = lab.at_terminal("r", "maybe", "reject", "too expensive")  # `r` alone could be two words
@@ -210,9 +205,8 @@ def test_a_rejected_plan_writes_nothing(lab: Lab, first: subprocess.CompletedPro
     assert lab.ledger("SELECT count(*) FROM vouchers") == before
 
 
-def test_a_revised_plan_needs_an_approval_of_its_own(
-    lab: Lab, first: subprocess.CompletedProcess[str]
-) -> None:
+@pytest.mark.long
+def test_a_revised_plan_needs_its_own_approval(lab: Lab, first: subprocess.CompletedProcess[str]) -> None:
     code, output = lab.at_terminal("revise", "less", "50 is enough", "approve")
     assert code == 0, output
     assert output.count("approve it?") == 2
@@ -230,11 +224,14 @@ def test_without_a_person_nothing_starts(lab: Lab) -> None:
     "arguments",
     [("--day", "2014-03-08"), ("--day", "soon"), ("--limit-minutes", "0"), ("--url", "http://127.0.0.1:1")],
 )
-def test_a_command_line_that_cannot_be_used(lab: Lab, arguments: tuple[str, ...]) -> None:
+def test_an_invalid_command_line_is_rejected(lab: Lab, arguments: tuple[str, ...]) -> None:
     assert lab.run("--yes", *arguments).returncode == 2
 
 
-def test_a_day_without_such_departures_is_no_plan(lab: Lab, first: subprocess.CompletedProcess[str]) -> None:
+@pytest.mark.long
+def test_a_day_without_late_departures_makes_no_plan(
+    lab: Lab, first: subprocess.CompletedProcess[str]
+) -> None:
     done = lab.run("--yes", "--limit-minutes", "1440")
     assert done.returncode == 1
     assert "there is nothing to plan" in done.stdout and done.stderr == ""
@@ -318,6 +315,7 @@ PLAYS: dict[str, tuple[str, Callable[[list[str]], Any]]] = {
 }
 
 
+@pytest.mark.long
 async def test_the_same_with_a_model(
     lab: Lab, first: subprocess.CompletedProcess[str], rows: set[str]
 ) -> None:

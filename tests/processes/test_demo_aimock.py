@@ -1,5 +1,5 @@
-"""The demo through the official SDK against a server that plays Anthropic and that nobody here wrote: streamed,
-with parallel calls, a 429 with Retry-After and a 529 on the way."""
+"""The demo through the official SDK against aimock: streamed, with parallel calls, a 429 with Retry-After, and a
+529."""
 
 from __future__ import annotations
 

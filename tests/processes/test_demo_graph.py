@@ -1,4 +1,4 @@
-"""The graph form of the demo: values go from action to action, and no row of them is in anything that a model reads."""
+"""The graph form of the demo: values pass between actions, and no model reads a row."""
 
 from __future__ import annotations
 
@@ -160,7 +160,7 @@ def read(client: httpx.Client, path: str) -> str:
 # Without a model.
 
 
-def test_it_is_carried_out(lab: GraphLab, first: Done) -> None:
+def test_the_plan_is_carried_out(lab: GraphLab, first: Done) -> None:
     assert first.returncode == 0, first.stdout + first.stderr
     assert first.stderr == ""
     said = " ".join(first.stdout.split())
@@ -172,7 +172,7 @@ def test_it_is_carried_out(lab: GraphLab, first: Done) -> None:
     assert list((lab.folder / "home").iterdir()) == []
 
 
-def test_the_box_shows_the_graph_and_what_each_variable_stands_for(first: Done) -> None:
+def test_the_approval_box_shows_graph_and_variables(first: Done) -> None:
     box = first.stdout.partition("approve it?")[2].partition("sha256")[0]
     lines = [line.strip("│ ") for line in box.splitlines()]
     assert "after 0 → †state.groups" in lines
@@ -188,7 +188,7 @@ def test_the_box_shows_the_graph_and_what_each_variable_stands_for(first: Done) 
     }
 
 
-def test_the_summary_is_what_plain_python_makes_of_the_file(records: Records, rows: list[Row]) -> None:
+def test_the_summary_matches_a_plain_python_computation(records: Records, rows: list[Row]) -> None:
     totals, summary = expected(rows, DAY)
     held = records.state
     assert held["totals"] == totals
@@ -201,7 +201,7 @@ def test_the_summary_is_what_plain_python_makes_of_the_file(records: Records, ro
     ) == sorted((row["carrier"], row["flight"]) for row in rows)
 
 
-def test_the_ledger_has_a_row_for_each_flight_under_the_key_of_its_action(
+def test_the_ledger_has_one_row_per_flight_and_action_key(
     lab: GraphLab, records: Records, rows: list[Row]
 ) -> None:
     totals, _ = expected(rows, DAY)
@@ -217,9 +217,7 @@ def test_the_ledger_has_a_row_for_each_flight_under_the_key_of_its_action(
     ]
 
 
-def test_no_row_is_in_anything_that_is_on_record_of_the_agents(
-    first: Done, records: Records, marks: set[str]
-) -> None:
+def test_no_row_is_in_agent_records(first: Done, records: Records, marks: set[str]) -> None:
     (path,) = (path for path in records.named if path.endswith("/work"))
     work = records.json(path)["items"]
     assert Counter(one["kind"] for one in work) == {
@@ -259,6 +257,7 @@ def test_the_lines_at_the_end_work(records: Records) -> None:
     assert [edge["from"] for edge in graph["edges"] if edge["to"] == 8] == [2, 3, 4, 5, 6, 7]
 
 
+@pytest.mark.long
 def test_a_revised_plan_is_presented_again_and_a_rejected_one_writes_nothing(
     lab: GraphLab, first: Done
 ) -> None:
@@ -272,7 +271,7 @@ def test_a_revised_plan_is_presented_again_and_a_rejected_one_writes_nothing(
 
 
 @pytest.mark.parametrize("arguments", [("--day", "2014-03-08"), ("--limit-minutes", "0")])
-def test_a_command_line_that_cannot_be_used(lab: GraphLab, arguments: tuple[str, ...]) -> None:
+def test_an_invalid_command_line_is_rejected(lab: GraphLab, arguments: tuple[str, ...]) -> None:
     assert lab.run("--yes", *arguments).returncode == 2
 
 
@@ -334,7 +333,8 @@ PLAYS: dict[str, Callable[[int], Any]] = {
 }
 
 
-async def test_no_row_is_in_any_prompt_that_a_vendor_gets(
+@pytest.mark.long
+async def test_no_row_is_in_any_vendor_prompt(
     lab: GraphLab, first: Done, rows: list[Row], marks: set[str]
 ) -> None:
     model = Planners()
@@ -371,7 +371,8 @@ def text_of(value: Any) -> str:
     return "\n".join(map(text_of, inner))
 
 
-async def test_a_planner_who_is_told_what_is_in_the_state_is_told_no_row(
+@pytest.mark.long
+async def test_the_state_listing_for_a_planner_has_no_row(
     service: Service, rows: list[Row], marks: set[str], tmp_path: Path
 ) -> None:
     """The second query of a thread: by then its state has every flight."""
@@ -465,6 +466,7 @@ async def test_the_groups_are_priced_at_the_same_time(
 # Without an agent: the commands of the README.
 
 
+@pytest.mark.long
 @pytest.mark.skipif(not shutil.which("curl"), reason="the README's commands need curl")
 def test_a_host_stores_and_executes_it_with_curl(lab: GraphLab, first: Done, rows: list[Row]) -> None:
     blocks = re.findall(r"^```bash\n(.*?)^```$", README.read_text("utf-8"), re.MULTILINE | re.DOTALL)

@@ -1,4 +1,4 @@
-"""Both distributions are built as they would be published, and installed into an empty environment without a network."""
+"""Both distributions are built as for publication and installed into an empty environment without a network."""
 
 from __future__ import annotations
 
@@ -14,8 +14,13 @@ import pytest
 from tests.support.programs import wheels
 from tests.support.service import folder, plain_environment
 
+pytestmark = pytest.mark.long
+
 ROOT = Path(__file__).parents[2]
-SOURCES = ("app", "docs", "migrations", "pyproject.toml", "README.md", "LICENSE")
+SOURCES = (
+    *("app", "docs", "docsite", "migrations", "openapi"),
+    *("hatch_build.py", "pyproject.toml", "README.md", "LICENSE"),
+)
 UV = shutil.which("uv") or str(Path(sys.prefix) / "bin" / "uv")
 
 
@@ -71,11 +76,12 @@ def test_the_installed_service_answers(environment: Path) -> None:
         try:
             address = process.stdout.readline().strip().rsplit(" ", 1)[1]
             assert httpx.get(f"{address}/readyz", timeout=10).status_code == 200
+            assert "<article" in httpx.get(f"{address}/guides/plans", timeout=10).text
             for name in ("README.md", "docs/operations.md"):
                 page = httpx.get(f"{address}/guides/{Path(name).stem.lower()}.md", timeout=10)
                 assert page.text.splitlines()[0] == (ROOT / name).read_text("utf-8").splitlines()[0]
             assert "](guides/operations.md)" in httpx.get(f"{address}/llms.txt", timeout=10).text
-            assert httpx.get(f"{address}/assets/guides.css", timeout=10).status_code == 200
+            assert httpx.get(f"{address}/assets/favicon.svg", timeout=10).status_code == 200
         finally:
             process.terminate()
             process.wait(60)

@@ -1,4 +1,4 @@
-"""Who may log in to the embedded Postgres: no superuser, nobody without a proof."""
+"""Logins of the embedded Postgres: no superuser, and none without authentication."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ async def run(dsn: str, statements: str) -> None:
         await connection.close()
 
 
-def test_the_login_is_no_superuser_and_owns_the_database(at: Path) -> None:
+def test_the_login_owns_the_database_but_is_not_a_superuser(at: Path) -> None:
     postgres = use(at)
     try:
         look = (
@@ -57,7 +57,7 @@ def test_the_login_is_no_superuser_and_owns_the_database(at: Path) -> None:
         postgres.release()
 
 
-def test_no_role_is_let_in_without_a_password_or_its_account(at: Path) -> None:
+def test_every_role_needs_a_password_or_its_account(at: Path) -> None:
     postgres = use(at)
     superuser = postgres.dsn(user=SUPERUSER)
     try:

@@ -1,4 +1,4 @@
-"""The embedded Postgres on real servers: started, shared, killed at every moment, and found again."""
+"""The embedded Postgres on real servers: started, shared, killed at every moment, and taken over."""
 
 from __future__ import annotations
 
@@ -251,7 +251,7 @@ def running() -> Iterator[EmbeddedPostgres]:
 # --- what is started
 
 
-def test_the_cluster_is_what_the_service_needs(running: EmbeddedPostgres) -> None:
+def test_the_cluster_has_the_required_settings(running: EmbeddedPostgres) -> None:
     for setting, expected in {
         "data_checksums": "on",
         "server_encoding": "UTF8",
@@ -285,12 +285,12 @@ def test_the_command_and_the_docs_name_the_version_that_runs(running: EmbeddedPo
     assert f"contains PostgreSQL {version}." in page
 
 
-def test_the_dsn_quotes_what_a_path_may_hold(running: EmbeddedPostgres) -> None:
+def test_the_dsn_quotes_special_characters(running: EmbeddedPostgres) -> None:
     assert running.dsn("a b", "u@x").startswith("postgresql://u%40x@/a%20b?host=/")
     assert running.dsn().endswith(f"/looked%20at/socket&port={running.port}")
 
 
-def test_nobody_but_its_account_and_root_passes_to_the_socket(running: EmbeddedPostgres) -> None:
+def test_only_its_account_and_root_reach_the_socket(running: EmbeddedPostgres) -> None:
     found = running.socket_dir.stat()
     assert mode(running.socket_dir) == 0o700
     assert found.st_uid == (running.data_dir / "cluster").stat().st_uid
@@ -308,7 +308,7 @@ def test_nobody_but_its_account_and_root_passes_to_the_socket(running: EmbeddedP
             assert "the socket is for root and the account that runs Postgres" in stranger.told
 
 
-def test_it_runs_unprivileged_and_in_a_session_of_its_own(running: EmbeddedPostgres) -> None:
+def test_postgres_runs_unprivileged_in_its_own_session(running: EmbeddedPostgres) -> None:
     pid = postmaster(running)
     assert pid is not None
     assert os.getsid(pid) == pid != os.getsid(0)
@@ -317,7 +317,7 @@ def test_it_runs_unprivileged_and_in_a_session_of_its_own(running: EmbeddedPostg
         assert Path(f"/proc/{pid}").stat().st_uid == (running.data_dir / "cluster").stat().st_uid
 
 
-def test_what_is_not_there_is_made_only_for_who_wants_it(seeded: Lab) -> None:
+def test_a_cluster_is_created_only_on_request(seeded: Lab) -> None:
     with pytest.raises(EmbeddedPostgresError, match="none is missing, and the data of the service with it"):
         start(seeded.folder / "none", create=False, settings=FAST, state_dir=seeded.state)
     assert not (seeded.folder / "none").exists()
@@ -330,7 +330,7 @@ def test_what_is_not_there_is_made_only_for_who_wants_it(seeded: Lab) -> None:
     cluster.with_name("elsewhere").rename(cluster)
 
 
-def test_starting_what_runs_is_a_question_to_its_socket(running: EmbeddedPostgres) -> None:
+def test_starting_a_running_server_only_probes_its_socket(running: EmbeddedPostgres) -> None:
     before = postmaster(running)
     began = time.monotonic()
     again = start(running.data_dir, settings=FAST)
@@ -352,7 +352,7 @@ def test_a_path_may_have_spaces_and_any_letters(lab: Lab, template: Path) -> Non
 
 
 @pytest.mark.parametrize("name", ["a,b&c='d'", "x" * 120 + "/" + "y" * 120], ids=["odd", "long"])
-def test_a_path_that_no_socket_can_have_is_used_without(lab: Lab, template: Path, name: str) -> None:
+def test_a_path_too_long_for_a_socket_still_works(lab: Lab, template: Path, name: str) -> None:
     lab.seed(template, name)
     used = lab.start(name)
     assert query(used.dsn(), "SELECT 1") == 1
@@ -369,7 +369,7 @@ def test_a_path_that_no_socket_can_have_is_used_without(lab: Lab, template: Path
 # --- users
 
 
-def test_the_last_user_stops_it_and_the_data_stays(seeded: Lab) -> None:
+def test_the_last_process_stops_postgres_and_keeps_the_data(seeded: Lab) -> None:
     first, second = seeded.start(), seeded.start()
     pid = postmaster(first)
     query(first.dsn(), *KEEP)
@@ -395,7 +395,7 @@ def test_processes_that_start_together_share_one_server(lab: Lab) -> None:
     assert postmaster(used) is None
 
 
-def test_a_killed_user_counts_no_more(seeded: Lab) -> None:
+def test_a_killed_process_no_longer_counts(seeded: Lab) -> None:
     user = seeded.spawn()
     seeded.dsn_of(user)
     used = seeded.start()
@@ -405,7 +405,7 @@ def test_a_killed_user_counts_no_more(seeded: Lab) -> None:
     assert postmaster(used) is None
 
 
-def test_a_server_left_by_killed_users_is_taken_over(seeded: Lab) -> None:
+def test_a_server_left_by_killed_processes_is_taken_over(seeded: Lab) -> None:
     user = seeded.spawn()
     query(seeded.dsn_of(user), *KEEP)
     user.kill()
@@ -441,7 +441,7 @@ def test_a_killed_server_recovers(seeded: Lab) -> None:
 
 
 @pytest.mark.parametrize("moment", ["cluster.partial/PG_VERSION", "cluster.partial/base/1", "cluster"])
-def test_a_start_that_is_killed_leaves_nothing_half_made(lab: Lab, moment: str) -> None:
+def test_a_killed_start_leaves_no_partial_cluster(lab: Lab, moment: str) -> None:
     user = lab.spawn()
     eventually((lab.folder / "data" / moment).exists, moment)
     user.kill()
@@ -451,7 +451,7 @@ def test_a_start_that_is_killed_leaves_nothing_half_made(lab: Lab, moment: str) 
 
 
 @pytest.mark.parametrize("zombie", [True, False], ids=["zombie", "other program"])
-def test_a_stale_pid_file_is_no_hindrance(seeded: Lab, zombie: bool) -> None:
+def test_a_stale_pid_file_is_ignored(seeded: Lab, zombie: bool) -> None:
     used = seeded.start()
     used.release()
     cluster = seeded.places().cluster
@@ -470,7 +470,7 @@ def test_a_stale_pid_file_is_no_hindrance(seeded: Lab, zombie: bool) -> None:
         other.wait()
 
 
-def test_a_server_that_someone_else_runs_on_the_cluster_is_left_alone(seeded: Lab) -> None:
+def test_a_foreign_server_on_the_cluster_is_not_touched(seeded: Lab) -> None:
     cluster, owner = seeded.places().cluster, seeded.places().cluster.stat()
     found = binaries.find_binaries(Account(owner.st_uid, owner.st_gid, needs_switch=ROOT), seeded.state)
     account = {"user": owner.st_uid, "group": owner.st_gid, "extra_groups": []} if ROOT else {}
@@ -500,7 +500,7 @@ def _read(path: Path) -> str:
 # --- refusals
 
 
-def test_another_major_version_is_refused_with_what_to_do(seeded: Lab) -> None:
+def test_another_major_version_is_rejected_with_advice(seeded: Lab) -> None:
     version = seeded.places().cluster / "PG_VERSION"
     right = version.read_text()
     version.write_text("16\n")
@@ -517,7 +517,7 @@ def test_another_major_version_is_refused_with_what_to_do(seeded: Lab) -> None:
     assert query(seeded.start().dsn(), "SELECT 1") == 1
 
 
-def test_a_server_that_does_not_start_says_why(seeded: Lab) -> None:
+def test_a_failed_start_reports_the_reason(seeded: Lab) -> None:
     with pytest.raises(EmbeddedPostgresError) as refused:
         seeded.start(shared_buffers="much")
     assert 'invalid value for parameter "shared_buffers"' in str(refused.value)
@@ -525,7 +525,7 @@ def test_a_server_that_does_not_start_says_why(seeded: Lab) -> None:
     assert query(seeded.start().dsn(), "SELECT 1") == 1, "the failed start holds no lock"
 
 
-def test_a_file_in_the_way_is_named(lab: Lab) -> None:
+def test_an_obstructing_file_is_named(lab: Lab) -> None:
     (lab.folder / "file").write_text("")
     for name in ("file", "file/below"):
         with pytest.raises(EmbeddedPostgresError, match=r"cannot be used.*another"):
@@ -533,7 +533,7 @@ def test_a_file_in_the_way_is_named(lab: Lab) -> None:
 
 
 @pytest.mark.root
-def test_a_full_disk_is_called_one(lab: Lab) -> None:
+def test_a_full_disk_is_reported(lab: Lab) -> None:
     small = lab.folder / "small"
     small.mkdir()
     mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=12m,mode=711", "tmpfs", small], check=False)
@@ -551,7 +551,7 @@ def test_a_full_disk_is_called_one(lab: Lab) -> None:
 
 
 @pytest.mark.root
-def test_what_the_account_cannot_reach_is_kept_in_the_state_directory(lab: Lab) -> None:
+def test_an_unreachable_cluster_moves_to_the_state_directory(lab: Lab) -> None:
     private = lab.folder / "private"
     private.mkdir(mode=0o700)
     used = lab.start("private/data")
@@ -577,7 +577,7 @@ def test_what_the_account_cannot_reach_is_kept_in_the_state_directory(lab: Lab) 
 
 
 @pytest.mark.root
-def test_a_strict_umask_locks_nobody_out(lab: Lab) -> None:
+def test_a_strict_umask_does_not_lock_out_postgres(lab: Lab) -> None:
     private = lab.folder / "private"
     private.mkdir(mode=0o700)
     before = os.umask(0o077)
@@ -590,7 +590,7 @@ def test_a_strict_umask_locks_nobody_out(lab: Lab) -> None:
 
 
 @pytest.mark.root
-def test_no_directory_of_others_is_changed(lab: Lab) -> None:
+def test_foreign_directories_are_not_changed(lab: Lab) -> None:
     theirs = lab.folder / "theirs"
     theirs.mkdir()
     theirs.chmod(0o2751)
@@ -637,7 +637,7 @@ def test_programs_below_a_private_directory_are_copied_once(lab: Lab, template: 
 
 
 @pytest.mark.root
-def test_an_ordinary_user_needs_nothing_but_a_directory(lab: Lab) -> None:
+def test_an_ordinary_user_needs_only_a_directory(lab: Lab) -> None:
     account = Account(STRANGER, STRANGER, needs_switch=True)
     if not account.reaches(binaries.find_binaries(account, lab.folder / "unused").folder):
         pytest.skip("another user cannot reach the programs of this environment")
@@ -660,7 +660,7 @@ def test_an_ordinary_user_needs_nothing_but_a_directory(lab: Lab) -> None:
 
 
 @pytest.mark.root
-def test_an_ordinary_user_is_told_what_it_may_not_use(lab: Lab, template: Path) -> None:
+def test_an_ordinary_user_gets_an_error_for_forbidden_directories(lab: Lab, template: Path) -> None:
     lab.seed(template, "of root")
     lab.start("of root")
 
@@ -705,12 +705,12 @@ def _error(code: str, severity: str = "FATAL") -> bytes:
     ],
     ids=["starting", "full", "no database", "went away", "ready"],
 )
-def test_an_answer_tells_the_state(answer: bytes, state: ServerState) -> None:
+def test_a_probe_response_gives_the_state(answer: bytes, state: ServerState) -> None:
     with _answering(answer) as path:
         assert wire.query_status(path, "plangate") == wire.ServerStatus(state, os.getpid())
 
 
-def test_an_answer_that_is_final_is_an_error() -> None:
+def test_a_final_probe_response_is_an_error() -> None:
     with (
         _answering(_error("28000")) as path,
         pytest.raises(EmbeddedPostgresError, match=r"for the test \(28000\)"),

@@ -1,6 +1,6 @@
-"""Programs that serve tools and end: by a signal, a cancellation, an exit, at their end, and by kill -9.
+"""Client programs that end by a signal, a cancellation, an exit, normally, and by kill -9.
 
-Calls that have not begun are given back, those that run are finished, and of those that cannot be finished the tool's
+Calls that have not begun are released, those that run are finished, and of those that cannot be finished the tool's
 `replay` says what becomes of them.
 """
 
@@ -169,7 +169,7 @@ ENDINGS = {
 
 
 @pytest.mark.parametrize("ending", ENDINGS)
-async def test_what_runs_is_finished_or_handed_on(service: Service, calls: Calls, ending: str) -> None:
+async def test_running_calls_finish_or_are_handed_over(service: Service, calls: Calls, ending: str) -> None:
     how, number, code = ENDINGS[ending]
     running = ("soon", "soon_in_a_thread", "stuck_safe", "stuck_never")
     async with Program.running(service, how, "4") as program:
@@ -204,7 +204,7 @@ async def test_a_second_ctrl_c_ends_the_waiting(service: Service, calls: Calls) 
         assert await calls.outcome("stuck_never") == "outcome_unknown"
 
 
-async def test_what_was_claimed_and_has_not_begun_is_given_back(service: Service, calls: Calls) -> None:
+async def test_claimed_calls_that_have_not_started_are_returned(service: Service, calls: Calls) -> None:
     """Also of a tool that may not be repeated: nothing was done."""
     async with Program.running(service, "claimed") as program:
         await program.says("open")
@@ -218,7 +218,7 @@ async def test_what_was_claimed_and_has_not_begun_is_given_back(service: Service
         assert await calls.outcome("soon") == "by the next"
 
 
-async def test_a_thread_that_does_not_end_keeps_its_program_and_not_its_call(
+async def test_a_stuck_thread_keeps_its_program_but_not_its_call(
     service: Service, calls: Calls, tmp_path: Path
 ) -> None:
     let_go = tmp_path / "let-go"
@@ -236,7 +236,7 @@ async def test_a_thread_that_does_not_end_keeps_its_program_and_not_its_call(
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
-async def test_the_claims_of_a_program_that_is_killed_lapse(
+async def test_claims_of_a_killed_program_expire(
     service: Service, calls: Calls, number: signal.Signals
 ) -> None:
     """So they do by a SIGTERM that the program says nothing about: Python then ends at once."""

@@ -1,4 +1,4 @@
-"""Headers of proxies count only if the operator names the proxy."""
+"""Forwarded headers count only from proxies that the operator names."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ FORWARDED = {
     ("trusted", "address"),
     [("127.0.0.1", "https://plangate.example"), ("192.0.2.0/24", "http://plangate.example")],
 )
-def test_the_scheme_of_a_proxy_counts_only_if_it_is_named(trusted: str, address: str) -> None:
+def test_forwarded_proto_counts_only_from_trusted_proxies(trusted: str, address: str) -> None:
     with folder() as at, serving(at, {"PLANGATE_TRUSTED_PROXIES": trusted}) as service:
         headers = {"authorization": f"Bearer {service.key}", **FORWARDED}
         made = httpx.post(f"{service.url}/session/tickets", headers=headers, timeout=30).json()
-        assert made["url"].startswith(f"{address}/docs#ticket=plt_")
+        assert made["url"].startswith(f"{address}/console#ticket=plt_")

@@ -1,4 +1,4 @@
-"""docs/guides: every program and every command, run as it stands there against a service, and what it prints."""
+"""docs/guides: every program and command, run against a service, and its output."""
 
 from __future__ import annotations
 
@@ -19,12 +19,16 @@ import httpx
 import pytest
 
 from tests.support.endpoint import Answer, endpoint
+from tests.support.fresh_projects import install_library, install_package, type_check
 from tests.support.guides import FOLDER, Block, Page, entry_points, matches, pages, spec_with
 from tests.support.mcp import fake_mcp, text
+from tests.support.programs import nodes
 from tests.support.service import Service, folder, plain_environment, serving
 
 PATIENCE_S = 100
-PAGES = [page for page in pages() if page.examples]
+ELSEWHERE = ("clients", "tutorial")
+"""Pages that other tests follow."""
+PAGES = [page for page in pages() if page.examples and page.name not in ELSEWHERE]
 PARTS = [block for page in pages() for block in page.of("part")]
 PLANGATE = Path(sys.executable).parent
 SOURCES = Path(tempfile.gettempdir()).resolve() / f"plangate-guides-{os.getpid()}"
@@ -73,12 +77,13 @@ def free_port() -> int:
         return int(found.getsockname()[1])
 
 
-def said(block: Block, at: Path, environment: Mapping[str, str]) -> str:
-    """What a block prints. It has a session of its own, which is ended as a whole if it takes too long."""
+def said(block: Block, at: Path, environment: Mapping[str, str], python: Path | str = sys.executable) -> str:
+    """Return what a block prints. It runs in a session of its own, which is killed if it takes too long."""
     command = ["bash", "-euo", "pipefail", "-c", block.text]
     if block.file is not None:
         (at / block.file).write_text(block.text, "utf-8")
-        command = [sys.executable, block.file]
+        program = nodes()[0] if block.file.endswith(".ts") else str(python)
+        command = [program, block.file]
     with subprocess.Popen(
         command,
         cwd=at,
@@ -98,11 +103,13 @@ def said(block: Block, at: Path, environment: Mapping[str, str]) -> str:
     return out
 
 
-def run(page: Page, at: Path, environment: Mapping[str, str]) -> list[str]:
-    """Runs the examples of a page in order, in one directory; gives the places of those that it ran."""
+def run(
+    page: Page, at: Path, environment: Mapping[str, str], python: Path | str = sys.executable
+) -> list[str]:
+    """Run the examples of a page in order, in one directory, and return the places of those that it ran."""
     ran = []
     for example in page.examples:
-        out = said(example.block, at, environment)
+        out = said(example.block, at, environment, python)
         assert matches(out, example.output), (
             f"{example.block.place} printed:\n{out}\nand not:\n{example.output}"
         )
@@ -110,16 +117,54 @@ def run(page: Page, at: Path, environment: Mapping[str, str]) -> list[str]:
     return ran
 
 
+@pytest.fixture(scope="module")
+def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An npm project with the TypeScript package, as a reader of the guides has it."""
+    return install_package(tmp_path_factory.mktemp("project"))
+
+
 @pytest.mark.skipif(not shutil.which("curl"), reason="the commands of the guides need curl")
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
-def test_a_page_prints_what_it_says(page: Page, service: Service, tmp_path: Path) -> None:
+def test_guide_programs_print_the_documented_output(
+    page: Page, service: Service, project: Path, tmp_path: Path
+) -> None:
+    for name in ("package.json", "node_modules"):
+        (tmp_path / name).symlink_to(project / name)
     settings = {
         "PLANGATE_URL": service.url,
         "PLANGATE_API_KEY": service.key,
         "PLANGATE_SOURCE_PATHS": str(SOURCES),
     }
     ran = run(page, tmp_path, reader(**settings))
-    assert ran == [block.place for block in page.blocks if block.role in ("program", "commands")]
+    assert ran == [
+        block.place for block in page.blocks if block.role in ("program", "typescript", "commands")
+    ]
+
+
+def test_the_typescript_of_the_guides_type_checks(project: Path) -> None:
+    programs = []
+    for page in PAGES:
+        for block in page.of("typescript"):
+            program = project / f"{page.name}_{block.file}"
+            program.write_text(block.text, "utf-8")
+            programs.append(program.name)
+    assert len(programs) >= 12
+    type_check(project, programs)
+
+
+@pytest.mark.long
+def test_fresh_projects_follow_the_page_on_clients(service: Service, tmp_path: Path) -> None:
+    """A Python environment with the library alone, and an npm project with the package alone, whose programs are also
+    type-checked strictly."""
+    page = Page(FOLDER / "clients.md")
+    with folder() as at:
+        python = install_library(at)
+        settings = {"PLANGATE_URL": service.url, "PLANGATE_API_KEY": service.key}
+        install_package(tmp_path)
+        ran = run(page, tmp_path, reader(**settings), python)
+    programs = [block.file for block in page.of("typescript") if block.file is not None]
+    assert len(programs) == len(page.of("program")) == len(page.of("commands")) == len(ran) // 3
+    type_check(tmp_path, programs)
 
 
 @pytest.mark.parametrize("name", ["runtime", "tools"])
@@ -165,7 +210,7 @@ def post(service: Service, path: str, body: Any) -> Any:
     return answer.json()
 
 
-async def test_the_tool_behind_an_mcp_server_is_listed_as_the_page_has_it_and_called(
+async def test_the_mcp_tool_of_the_guide_is_listed_and_called(
     service: Service,
 ) -> None:
     (block,) = Page(FOLDER / "tools.md").of("tool")
@@ -197,9 +242,7 @@ async def test_the_tool_behind_an_mcp_server_is_listed_as_the_page_has_it_and_ca
 
 
 @pytest.mark.skipif(not shutil.which("curl"), reason="the commands of the guides need curl")
-async def test_an_action_that_nobody_knows_of_is_settled_as_the_page_says(
-    service: Service, tmp_path: Path
-) -> None:
+async def test_an_unknown_action_is_settled_as_documented(service: Service, tmp_path: Path) -> None:
     (block,) = (b for b in Page(FOLDER / "plans.md").of("fragment") if "PLAN is the id" in b.text)
     async with (
         endpoint(Answer(500, b"who knows")) as bank,

@@ -1,4 +1,4 @@
-"""Sockets that send nothing do not take down a process: neither the API's port nor that of a worker."""
+"""Sockets that send nothing do not take down a process, on the port of the API or of a worker."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The hand-over example as a stranger runs it, and what every prompt of it holds, to the byte."""
+"""The hand-over example as a newcomer runs it, and the exact content of every prompt."""
 
 from __future__ import annotations
 
@@ -90,12 +90,12 @@ def test_the_second_patch_is_verified(lab: Depot, first: Done) -> None:
     assert list((lab.folder / "home").iterdir()) == []
 
 
-def test_nothing_of_a_file_is_printed(first: Done) -> None:
+def test_no_file_content_is_printed(first: Done) -> None:
     for lines in SOURCES.values():
         assert not [line for line in lines if line in first.stdout]
 
 
-def test_what_was_published_is_a_chain_from_the_report_to_the_verification(lab: Depot, first: Done) -> None:
+def test_artifacts_form_a_chain_from_report_to_verification(lab: Depot, first: Done) -> None:
     with lab.service() as client:
         made = artifacts_of(client, first.stdout)
         up = client.get(f"/artifacts/{made[-1]['id']}/lineage").json()
@@ -134,7 +134,7 @@ def test_what_was_published_is_a_chain_from_the_report_to_the_verification(lab: 
     assert patches[0] != patches[1] == now  # the first one is still what it was
 
 
-def test_the_coordinator_heard_of_ids_and_summaries_only(lab: Depot, first: Done) -> None:
+def test_the_coordinator_sees_only_ids_and_summaries(lab: Depot, first: Done) -> None:
     with lab.service() as client:
         made = artifacts_of(client, first.stdout)
         bodies = [content(client, a) for a in made]
@@ -149,7 +149,7 @@ def test_the_coordinator_heard_of_ids_and_summaries_only(lab: Depot, first: Done
         assert artifact["id"] in heard and artifact["summary"] in heard
 
 
-def test_each_agent_read_only_what_it_was_pointed_at(lab: Depot, first: Done) -> None:
+def test_each_agent_reads_only_its_inputs(lab: Depot, first: Done) -> None:
     with lab.service() as client:
         work = client.get(f"/queries/{found('qry_[0-9a-z]{26}', first.stdout)}/work").json()["items"]
     runs = {r["id"]: r["agent"] for r in work if r["kind"] == "agent"}
@@ -178,7 +178,7 @@ def test_the_lines_at_the_end_work(lab: Depot, first: Done) -> None:
             assert done.returncode == 0 and done.stdout.strip(), script
 
 
-def test_a_command_line_that_cannot_be_used(lab: Depot) -> None:
+def test_an_invalid_command_line_is_rejected(lab: Depot) -> None:
     assert lab.run("--url", "http://127.0.0.1:1").returncode == 2
 
 
@@ -353,6 +353,7 @@ def asked() -> Iterator[Asked]:
     shutil.rmtree(lab.folder)
 
 
+@pytest.mark.long
 def test_a_model_hands_over_in_the_same_way(asked: Asked) -> None:
     assert "“Done: Passed: every parcel has exactly one price.”" in asked.done.stdout
     assert [a["channel"] for a in asked.made] == ["design", "patch", "verification", "patch", "verification"]
@@ -365,6 +366,7 @@ def test_a_model_hands_over_in_the_same_way(asked: Asked) -> None:
     assert "sk-demo-key" not in asked.done.stdout
 
 
+@pytest.mark.long
 def test_no_prompt_of_the_coordinator_has_a_line_of_any_file(asked: Asked) -> None:
     assert len(asked.prompts["coordinator"]) == 6
     for lines in (*SOURCES.values(), *map(lines_of, asked.bodies)):
@@ -376,13 +378,15 @@ def test_no_prompt_of_the_coordinator_has_a_line_of_any_file(asked: Asked) -> No
     assert all(a["summary"] in last for a in asked.made)
 
 
+@pytest.mark.long
 def test_prompts_to_agents_are_ids(asked: Asked) -> None:
     """What the coordinator wrote, as the agents got it."""
     told = {json.loads(body)["messages"][0]["content"][0]["text"] for body in asked.prompts["tester"]}
     assert [IDS.sub("ID", text) for text in told] == ["Work on the patch ID."] * 2
 
 
-def test_each_agent_saw_the_files_that_it_was_pointed_at_and_no_others(asked: Asked) -> None:
+@pytest.mark.long
+def test_each_agent_sees_only_its_files(asked: Asked) -> None:
     design, _, failed, _, _ = asked.bodies
     texts = {path: (FILES / path).read_text() for path in SOURCES}
     files = {**texts, "design": design, "failed": failed}
@@ -397,7 +401,8 @@ def test_each_agent_saw_the_files_that_it_was_pointed_at_and_no_others(asked: As
     }
 
 
-def test_usage_says_what_each_artifact_and_each_channel_cost(asked: Asked) -> None:
+@pytest.mark.long
+def test_usage_has_the_cost_of_each_artifact_and_channel(asked: Asked) -> None:
     by_channel = {g["key"]: g for g in asked.usage["channel"]["items"]}
     by_artifact = {g["key"]: g for g in asked.usage["artifact"]["items"]}
     assert {a["id"] for a in asked.made} <= set(by_artifact)

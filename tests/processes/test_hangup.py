@@ -1,4 +1,4 @@
-"""A terminal that is closed ends what was started in it as SIGTERM does: with its Postgres."""
+"""Closing a terminal ends its processes as SIGTERM does, with their Postgres."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def test_a_closed_terminal_leaves_no_postgres(command: str) -> None:
         assert not (at / "data" / "cluster" / "postmaster.pid").exists()
 
 
-def test_who_said_nohup_is_not_hung_up() -> None:
+def test_nohup_survives_a_hangup() -> None:
     with folder() as at, started(at / "data", COMMANDS["serve"][0], ignoring=True) as process:
         assert process.stdout is not None
         url = process.stdout.readline().strip().rsplit(" ", 1)[1]

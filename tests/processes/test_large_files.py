@@ -1,4 +1,4 @@
-"""A file of a gigabyte goes through a service that has no memory for it."""
+"""A gigabyte passes through a service without being held in memory."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def pieces(hashed: hashlib._Hash) -> Iterator[bytes]:
 
 
 @pytest.mark.timeout(300)
-def test_a_gigabyte_goes_in_and_out_in_pieces(service: Service, data: Path) -> None:
+def test_a_gigabyte_is_streamed_in_and_out(service: Service, data: Path) -> None:
     headers = {"authorization": f"Bearer {service.key}", "plangate-tenant": "acme"}
     with httpx.Client(base_url=service.url, headers=headers, timeout=120) as http:
         thread = http.post("/threads", json={"threadKey": "t"}).json()["id"]

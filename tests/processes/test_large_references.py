@@ -1,4 +1,4 @@
-"""Large values in the processes that take them apart: what they cost, and what goes on meanwhile."""
+"""Large values in separate processes: their cost, and other requests meanwhile."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ import pytest
 import pytest_asyncio
 
 from app.base.errors import Invalid, Malformed, TooLarge, TooManyRequests
-from app.base.json.process_pool import JsonProcess, JsonProcessPool
+from app.base.json.process_pool import JsonProcess, JsonProcessPool, ProcessLimits
 from app.base.schema.checker import SchemaChecker
 from app.references.values import (
     MAX_REFERENCE_BYTES,
@@ -87,7 +87,7 @@ def body(value: Any, **more: Any) -> bytearray:
     return bytearray(orjson.dumps({"kind": "Any", **more, "value": value}))
 
 
-async def test_a_document_comes_apart_and_its_value_is_packed(pool: JsonProcessPool) -> None:
+async def test_a_document_is_parsed_and_its_value_packed(pool: JsonProcessPool) -> None:
     sent = body([{"b": 1, "a": None}], glimpse={"g": 1})
     async with pool.open(request=True) as process:
         known = await process.keep(parse_document, sent)
@@ -98,7 +98,7 @@ async def test_a_document_comes_apart_and_its_value_is_packed(pool: JsonProcessP
     assert children_of(os.getpid()) == []
 
 
-async def test_what_is_wrong_is_said_as_anywhere(pool: JsonProcessPool) -> None:
+async def test_errors_read_as_for_small_values(pool: JsonProcessPool) -> None:
     with pytest.raises(Malformed, match="not JSON"):
         async with taken_apart(pool, bytearray(b"[1,")):
             pass
@@ -115,8 +115,8 @@ async def test_what_is_wrong_is_said_as_anywhere(pool: JsonProcessPool) -> None:
     assert children_of(os.getpid()) == []
 
 
-async def test_a_process_has_no_more_memory_than_it_may() -> None:
-    pool = JsonProcessPool(max_bytes=60 * MIB)
+async def test_a_process_is_limited_in_memory() -> None:
+    pool = JsonProcessPool(ProcessLimits(memory_bytes=60 * MIB))
     async with taken_apart(pool, body([{"id": n} for n in range(1000)])):
         pass
     many = body([[n] for n in range(900_000)])
@@ -129,7 +129,7 @@ async def test_a_process_has_no_more_memory_than_it_may() -> None:
     assert children_of(os.getpid()) == []
 
 
-async def test_a_process_knows_nothing_of_the_service(
+async def test_a_process_inherits_nothing_of_the_service(
     pool: JsonProcessPool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PLANGATE_SECRET_KEY", "s" * 40)
@@ -140,7 +140,7 @@ async def test_a_process_knows_nothing_of_the_service(
     assert b"PLANGATE" not in environment
 
 
-async def test_two_requests_at_a_time_and_queries_do_not_wait_for_them(pool: JsonProcessPool) -> None:
+async def test_two_requests_run_at_a_time_without_delaying_queries(pool: JsonProcessPool) -> None:
     order: list[str] = []
 
     async def third() -> None:
@@ -159,8 +159,8 @@ async def test_two_requests_at_a_time_and_queries_do_not_wait_for_them(pool: Jso
     assert order == ["second ends", "third begins"]
 
 
-async def test_who_waits_too_long_is_told_to_come_again() -> None:
-    pool = JsonProcessPool(max_wait_s=0.05)
+async def test_a_request_that_waits_too_long_gets_a_429() -> None:
+    pool = JsonProcessPool(ProcessLimits(wait_s=0.05))
     async with taken_apart(pool, body([])) as first, taken_apart(pool, body([])):
         with pytest.raises(TooManyRequests, match="being processed; retry"):
             async with taken_apart(pool, body([])):
@@ -171,7 +171,7 @@ async def test_who_waits_too_long_is_told_to_come_again() -> None:
     assert children_of(os.getpid()) == []
 
 
-async def test_who_goes_away_takes_his_process_along(pool: JsonProcessPool) -> None:
+async def test_a_disconnected_client_ends_its_process(pool: JsonProcessPool) -> None:
     begun = asyncio.Event()
 
     async def leave() -> None:
@@ -277,6 +277,7 @@ class Peak:
 SHAPES = [rows, codes, numbers, small_numbers, objects, coordinates, texts]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("value", SHAPES, ids=lambda value: value.__name__)
 def test_a_large_value_costs_at_most_twelve_times_its_size(house: House, value: Callable[[], Any]) -> None:
     assert house.service is not None
@@ -293,7 +294,7 @@ def test_a_large_value_costs_at_most_twelve_times_its_size(house: House, value: 
     assert stored.json() == orjson.loads(sent)["value"]
 
 
-def test_others_are_answered_while_large_values_are_taken_apart(house: House) -> None:
+def test_other_requests_are_served_during_large_values(house: House) -> None:
     """Two are held in the middle of it; a third one has to come again, and nobody else notices."""
     assert house.service is not None
     pid = house.service.pid
@@ -328,7 +329,7 @@ def test_others_are_answered_while_large_values_are_taken_apart(house: House) ->
     assert children_of(pid) == []
 
 
-def test_readers_who_rest_hold_no_values(house: House) -> None:
+def test_slow_readers_hold_no_values(house: House) -> None:
     assert house.service is not None
     made = house.post("/references", {"kind": "Any", "value": ["resting", "x" * 15 * MIB]}, 201)
     asking = (
@@ -348,7 +349,7 @@ def test_readers_who_rest_hold_no_values(house: House) -> None:
     assert peak.mib < 15  # one value
 
 
-def test_a_value_that_goes_while_it_is_read_is_seen_to_be_cut(house: House) -> None:
+def test_a_value_deleted_during_a_read_is_visibly_truncated(house: House) -> None:
     made = house.post("/references", {"kind": "Any", "value": ["going", "x" * 15 * MIB]}, 201)
     path = f"/references/Any/{made['id']}"
     with pytest.raises(httpx.RemoteProtocolError), house.http.stream("GET", path) as answer:

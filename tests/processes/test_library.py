@@ -1,4 +1,4 @@
-"""The Python library against a real service: queries, approvals, local handlers, kills, and what it refuses."""
+"""The Python library against a real service: queries, approvals, local handlers, kills, and errors."""
 
 from __future__ import annotations
 
@@ -23,11 +23,13 @@ import httpx
 import plangate
 import pytest
 from plangate import define_runtime, define_specialist, define_tool
+from plangate.api.calls import Api
 from plangate.client import ServiceClient
 from plangate.context import ReferenceCalls
+from plangate.handler_calls import error_text
 from plangate.handlers import LocalHandler, local_handlers
 from plangate.journal import Journal
-from plangate.local_calls import LocalCalls, error_text
+from plangate.local_calls import LocalCalls
 from pydantic import BaseModel
 
 from tests.support.forked import Forked
@@ -240,7 +242,7 @@ async def test_registering_again_is_the_same_runtime(server: Server) -> None:
             await runtime.get_query("qry_1")
 
 
-async def test_the_secret_of_http_tools_is_shown_once(server: Server) -> None:
+async def test_the_signing_secret_is_shown_once_to_the_program(server: Server) -> None:
     look = define_tool("look", {}, transport={"kind": "http", "url": "https://tools.example.com/look"})
     async with server.runtime(solo("signed", look)) as runtime:
         assert (runtime.signing_secret or "").startswith("whsec_")
@@ -250,12 +252,13 @@ async def test_the_secret_of_http_tools_is_shown_once(server: Server) -> None:
         assert runtime.signing_secret is None
 
 
-async def test_a_plan_is_made_approved_and_dispatched(server: Server) -> None:
+async def test_a_plan_is_stored_approved_and_dispatched(server: Server) -> None:
     dispatched: list[tuple[Any, plangate.CallContext]] = []
 
     @define_tool("look_up", {"order": str})
     async def look_up(args: Any, ctx: plangate.CallContext) -> Any:
-        ctx.progress("looking", phase_index=1, total_phases=2)
+        ctx.progress("looking", 1, 2)
+        ctx.emit("order-read", {"lines": 2})
         await ctx.progress("found", milestone="order")
         handle = await ctx.references.create(Orders, {"orders": [args["order"], "o-2"]})
         assert await ctx.references.glimpse("Orders", handle["id"]) == {"count": 2}
@@ -294,6 +297,7 @@ async def test_a_plan_is_made_approved_and_dispatched(server: Server) -> None:
         assert contiguous(events)
         assert events[-1]["type"] == "finish"
         assert [e["label"] for e in of(events, "tool-progress")] == ["looking", "found", "counting"]
+        assert [(e["eventType"], e["data"]) for e in of(events, "custom")] == [("order-read", {"lines": 2})]
         (priced,) = outcomes(events, "price")
         assert (priced["price"], priced["agent"]) == ("9.90", "planner")
         assert priced["call"].startswith("wrk_")
@@ -320,7 +324,7 @@ async def test_a_plan_is_made_approved_and_dispatched(server: Server) -> None:
             await runtime.respond_to_approval(approval["data"]["id"], "reject", "no")
 
 
-async def test_actions_go_to_the_dispatcher_of_their_kind(server: Server) -> None:
+async def test_actions_reach_the_dispatcher_of_their_kind(server: Server) -> None:
     done: list[Any] = []
 
     @define_tool("write_note", {"text": str})
@@ -346,7 +350,7 @@ async def test_actions_go_to_the_dispatcher_of_their_kind(server: Server) -> Non
         assert rows[0]["error"]["message"] == "RuntimeError: the bank is closed"
 
 
-async def test_another_runtime_does_not_take_its_actions(server: Server) -> None:
+async def test_another_runtime_does_not_claim_its_actions(server: Server) -> None:
     def never(actions: Any, ctx: Any) -> None:
         raise AssertionError("actions of another runtime")
 
@@ -375,7 +379,7 @@ async def test_cancelling_ends_the_stream(server: Server) -> None:
 
 
 @pytest.mark.parametrize("sync", [True, False], ids=["sync", "async"])
-async def test_a_predicate_that_runs_here_decides_who_is_asked(server: Server, sync: bool) -> None:
+async def test_a_local_predicate_decides_whether_approval_is_required(server: Server, sync: bool) -> None:
     """Also where it errs, or says anything but a bool: then somebody is asked."""
     seen: list[tuple[Any, Any]] = []
 
@@ -501,7 +505,7 @@ async def test_a_lost_answer_starts_a_query_once(server: Server) -> None:
         await client.aclose()
 
 
-async def test_nobody_there_is_said(server: Server) -> None:
+async def test_an_unreachable_service_is_reported(server: Server) -> None:
     client = ServiceClient("http://127.0.0.1:9", "key", "acme")
     with pytest.raises(plangate.ServiceUnavailable, match=r"127\.0\.0\.1:9 did not answer"):
         await client.request("GET", "/queries", patience_s=0.2)
@@ -521,7 +525,7 @@ async def test_a_loop_may_be_left(server: Server) -> None:
         assert (await runtime.get_query(query_id, wait_ms=5_000))["status"] == "succeeded"
 
 
-async def test_a_program_that_closes_nothing_says_so_and_ends(server: Server) -> None:
+async def test_a_program_that_closes_nothing_warns_and_ends(server: Server) -> None:
     environment = {**os.environ, "PLANGATE_URL": server.url, "PLANGATE_API_KEY": server.key}
     # A loop that ends while a connection is being made: anyio's own coroutine for it is then never awaited.
     anyios = "ignore:coroutine 'connect_tcp:RuntimeWarning"
@@ -607,7 +611,7 @@ HANDLED: dict[str, tuple[Callable[[Any], Any], Any]] = {
 
 
 @pytest.mark.parametrize("sync", [True, False], ids=["sync", "async"])
-async def test_whatever_a_handler_does_the_model_is_told(server: Server, sync: bool) -> None:
+async def test_the_model_reads_every_handler_error(server: Server, sync: bool) -> None:
     def blocking(args: Any, ctx: Any) -> Any:
         return HANDLED[args["what"]][0](ctx)
 
@@ -689,7 +693,7 @@ async def test_handlers_run_side_by_side(server: Server) -> None:
 async def serving(
     runtime: plangate.Runtime, client: ServiceClient, served: LocalHandler, lease_ms: int = 30_000
 ) -> AsyncIterator[LocalCalls]:
-    calls = LocalCalls(client, [served], {}, ReferenceCalls(client, runtime.id, {}), lease_ms=lease_ms)
+    calls = LocalCalls(client, [served], {}, ReferenceCalls(Api(client), runtime.id, {}), lease_ms=lease_ms)
     await calls.start()
     try:
         yield calls
@@ -700,7 +704,7 @@ async def serving(
 LEASE_S = 4  # long enough for a machine that stalls for a second or two
 
 
-async def test_a_claim_is_held_while_its_handler_runs(server: Server) -> None:
+async def test_a_claim_is_extended_while_its_handler_runs(server: Server) -> None:
     tool = define_tool("slow", {})
 
     @tool
@@ -717,7 +721,7 @@ async def test_a_claim_is_held_while_its_handler_runs(server: Server) -> None:
     assert outcomes(events, "slow") == ["done"]
 
 
-async def test_closing_gives_back_what_has_not_begun(server: Server) -> None:
+async def test_closing_returns_calls_that_have_not_started(server: Server) -> None:
     begun: list[Any] = []
     tool = define_tool("late", {})
     late = tool(lambda args, ctx: begun.append(args))
@@ -735,7 +739,7 @@ async def test_closing_gives_back_what_has_not_begun(server: Server) -> None:
     client.request = held_back  # type: ignore[assignment,method-assign]
     async with server.runtime(solo("released", tool)) as runtime:
         served = local_handlers(runtime.spec, {"late": late}, {}, None, {})
-        calls = LocalCalls(client, served, {}, ReferenceCalls(client, runtime.id, {}))
+        calls = LocalCalls(client, served, {}, ReferenceCalls(Api(client), runtime.id, {}))
         await calls.start()
         query = runtime.run_specialist("solo", script(call("late")))
         first = await anext(query)
@@ -752,7 +756,7 @@ async def test_closing_gives_back_what_has_not_begun(server: Server) -> None:
     await client.aclose()
 
 
-async def test_only_the_exact_definition_gets_calls(server: Server) -> None:
+async def test_only_the_exact_definition_receives_calls(server: Server) -> None:
     """The digest is the service's, for floats and texts too."""
     schema = {
         "type": "object",
@@ -845,7 +849,7 @@ REFUSED: list[tuple[dict[str, Any], type[Exception], str]] = [
 
 
 @pytest.mark.parametrize(("given", "error", "message"), REFUSED)
-def test_what_cannot_work_is_refused_at_once(
+def test_invalid_arguments_are_rejected_at_once(
     given: dict[str, Any], error: type[Exception], message: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("PLANGATE_API_KEY", raising=False)
@@ -854,7 +858,7 @@ def test_what_cannot_work_is_refused_at_once(
         plangate.create_runtime(parts.pop("spec"), **parts)
 
 
-def test_a_dispatcher_that_would_never_be_called_is_refused() -> None:
+def test_a_dispatcher_without_actions_is_rejected() -> None:
     tools = [define_tool("send", {})]
     spec = desk("eager", tools=tools, action_dispatcher={"kind": "tool", "tool": "send"})
     with pytest.raises(ValueError, match="of kind 'tool'"):
@@ -935,7 +939,7 @@ sys.stdin.readline()
 """
 
 
-async def test_without_an_address_a_service_is_started_for_the_life_of_the_program(folder: Path) -> None:
+async def test_without_an_address_the_library_starts_a_service(folder: Path) -> None:
     """Who opens a runtime again finds the same service and the same data at once; other data have a service of
     their own."""
     environment = {k: v for k, v in os.environ.items() if not k.startswith("PLANGATE_")}
@@ -975,7 +979,7 @@ async def test_a_service_ends_with_the_program_that_is_killed(
     await until(lambda: not alive(pid), "the service ends with the program that started it")
 
 
-async def test_a_service_that_ends_is_said(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_service_that_stops_is_reported(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("PLANGATE_URL", raising=False)
     monkeypatch.setenv("PLANGATE_DATA_DIR", str(folder / "not-a-folder"))
     (folder / "not-a-folder").write_text("")

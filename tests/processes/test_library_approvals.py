@@ -1,4 +1,4 @@
-"""What approvers do with the Python library, against a real service: edits, grants, many at once, signing secrets."""
+"""Approvals with the Python library against a real service: edits, grants, batches, signing secrets."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ async def test_an_approver_edits_remembers_and_revokes(service: Service) -> None
         assert len(sent) == 2
 
 
-async def test_many_decisions_are_all_taken_or_none(service: Service) -> None:
+async def test_several_decisions_apply_all_or_nothing(service: Service) -> None:
     sent: list[Any] = []
     async with opened(service, "many", sending(sent)) as runtime:
         queries = [asked(runtime, cents) for cents in (1, 2, 3)]
@@ -129,7 +129,7 @@ async def test_many_decisions_are_all_taken_or_none(service: Service) -> None:
         assert sorted(one["cents"] for one in sent) == [1, 2]
 
 
-async def test_a_scope_that_the_rule_does_not_allow_is_refused(service: Service) -> None:
+async def test_a_scope_that_the_rule_forbids_is_rejected(service: Service) -> None:
     async with opened(service, "once", sending([])) as runtime:
         events = asked(runtime, 1)
         gate = await gate_of(events)

@@ -1,4 +1,4 @@
-"""A process that lacks what all processes of a database share says so at its start and touches nothing."""
+"""A process without the shared settings of its database reports it at startup and changes nothing."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def plangate(folder: Path, *arguments: str, **more: str) -> subprocess.Completed
     return forked.run("app", *arguments, "--data-dir", str(folder), env={**kept, **more})
 
 
-def test_another_master_key_is_refused_and_a_short_one_is_not_shown(tmp_path: Path) -> None:
+def test_a_different_master_key_is_rejected_and_a_short_one_not_shown(tmp_path: Path) -> None:
     tmp_path.chmod(0o711)
     folder = tmp_path / "data"
     made = plangate(folder, "tenants", "create", "acme")
@@ -37,9 +37,7 @@ def test_another_master_key_is_refused_and_a_short_one_is_not_shown(tmp_path: Pa
 
 
 @pytest.mark.parametrize("command", ["serve", "worker"])
-def test_a_database_of_several_machines_needs_a_place_for_files_that_all_reach(
-    tmp_path: Path, command: str
-) -> None:
+def test_an_external_database_requires_a_shared_blob_store(tmp_path: Path, command: str) -> None:
     nowhere = {"DATABASE_URL": "postgresql://nobody@127.0.0.1:9/none", "PLANGATE_SECRET_KEY": "s" * 40}
     refused = plangate(tmp_path, command, **nowhere)
     assert refused.returncode == 1

@@ -1,5 +1,4 @@
-"""The transport `mcp` against what nobody here wrote: the reference server, the server half of the official SDK, and the
-conformance suite of the protocol."""
+"""The transport `mcp` against the reference server, the official SDK's server, and the conformance suite."""
 
 from __future__ import annotations
 
@@ -19,7 +18,7 @@ from mcp.server.mcpserver import Context
 from mcp.server.mcpserver.exceptions import ToolError
 from mcp_types import ToolAnnotations
 
-from app.assembly import Site
+from app.deployment import Deployment
 from tests.processes.mcp_programs.programs import judged, running_everything
 from tests.support.client import eventually, inner, output_of
 from tests.support.cluster import Cluster
@@ -36,7 +35,7 @@ def everything() -> Iterator[str]:
 
 
 @pytest_asyncio.fixture
-async def plangate(cluster: Cluster, site: Site) -> AsyncIterator[World]:
+async def plangate(cluster: Cluster, site: Deployment) -> AsyncIterator[World]:
     """A process whose operator allows loopback."""
     async with world(site, cluster.operator_key, allow_hosts=["127.0.0.1"]) as running:
         yield running
@@ -76,9 +75,7 @@ async def test_the_reference_server_from_listing_to_results(plangate: World, eve
     assert long == "Long running operation completed. Duration: 0.2 seconds, Steps: 2."
 
 
-async def test_a_plan_whose_actions_the_reference_server_carries_out(
-    plangate: World, everything: str
-) -> None:
+async def test_the_reference_mcp_server_carries_out_actions(plangate: World, everything: str) -> None:
     mcp = {"kind": "mcp", "url": everything, "tool": "get-tiny-image"}
     runtime = await plangate.api.register(planning(actionDispatcher=mcp))
     query = await plangate.api.submit(store_and_execute(), runtimeId=runtime["id"])
@@ -173,6 +170,7 @@ async def test_actions_carried_out_by_a_server_of_the_newest_protocol(plangate: 
 # -- the conformance suite -------------------------------------------------------------------------------------
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("version", "scenario", "proven"),
     [

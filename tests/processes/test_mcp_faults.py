@@ -1,4 +1,4 @@
-"""The transport `mcp` against a server that fails in every way: what left, what is known, what is never done."""
+"""The transport `mcp` against a server that fails in every way."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ import pytest
 import pytest_asyncio
 from plangate.spec.transports import Headers, McpTransport, SecretRef
 
-from app.base.egress import EgressPolicy
+from app.base.egress_policy import EgressPolicy
 from app.tenancy.secrets import Secrets
 from app.tools.models import (
     MAX_RESULT_BYTES,
     Attempt,
-    CallOutcome,
     NotDelivered,
     OutcomeUnknown,
     OutgoingCall,
 )
+from app.tools.results import Answer, ToolError, ToolResult
 from app.tools.transports.headers import SecretMissing
 from app.tools.transports.mcp.sender import McpSender
 from app.tools.transports.mcp.wire import LIST_BYTES, MAX_LINES, MAX_RESUMES, SessionFailed
@@ -53,7 +53,7 @@ def secrets() -> KeptSecrets:
 
 @pytest_asyncio.fixture
 async def sender(secrets: KeptSecrets) -> AsyncIterator[McpSender]:
-    made = McpSender(EgressPolicy.of(["127.0.0.1"]), cast(Secrets, secrets))
+    made = McpSender(EgressPolicy.from_hosts(["127.0.0.1"]), cast(Secrets, secrets))
     yield made
     await made.aclose()
 
@@ -71,7 +71,7 @@ def attempt(
     return Attempt("acme", "default", call, {"args": {"n": 1}, "context": {}}, 1, may_send)
 
 
-async def sent(sender: McpSender, server: FakeMcp, **parts: Any) -> CallOutcome:
+async def sent(sender: McpSender, server: FakeMcp, **parts: Any) -> ToolResult:
     """What became of a call of the tool as it is defined now."""
     if "digest" not in parts:
         tools = await sender.tools("acme", server.url, {}, 10)
@@ -84,7 +84,7 @@ def on_call(server: FakeMcp, reply: Reply) -> None:
     server.on["tools/call"] = lambda asked: reply
 
 
-async def test_the_digest_of_a_definition_stays_what_it_is(sender: McpSender, server: FakeMcp) -> None:
+async def test_the_digest_of_a_definition_is_stable(sender: McpSender, server: FakeMcp) -> None:
     (tool,) = await sender.tools("acme", server.url, {}, 10)
     assert tool.digest() == DIGEST
     server.tools = [{**ADD, "title": "Add", "_meta": {"a": 1}, "icons": []}]
@@ -95,20 +95,20 @@ async def test_the_digest_of_a_definition_stays_what_it_is(sender: McpSender, se
 # -- before the call leaves ------------------------------------------------------------------------------------
 
 
-async def test_nothing_leaves_when_the_right_to_send_has_run_out(sender: McpSender, server: FakeMcp) -> None:
-    with pytest.raises(NotDelivered, match=r"^Nothing was sent: the service was held up between its record"):
+async def test_nothing_is_sent_after_the_send_deadline(sender: McpSender, server: FakeMcp) -> None:
+    with pytest.raises(NotDelivered, match=r"^Nothing was sent: the deadline of the call passed"):
         await sent(sender, server, may_send=lambda: False)
     assert server.rpcs()[-2:] == ["tools/list", "DELETE"]
 
 
-async def test_the_right_to_send_is_asked_for_at_the_last_moment(sender: McpSender, server: FakeMcp) -> None:
+async def test_the_send_deadline_is_checked_at_the_last_moment(sender: McpSender, server: FakeMcp) -> None:
     seen_then: list[str] = []
 
     def may_send() -> bool:
         seen_then.extend(server.rpcs())
         return True
 
-    assert (await sent(sender, server, may_send=may_send)).output == "done"
+    assert await sent(sender, server, may_send=may_send) == Answer("done")
     assert seen_then == ["server/discover", "initialize", "notifications/initialized", "tools/list"]
 
 
@@ -137,7 +137,7 @@ def hang(asked: Asked) -> Reply:
         ("tools/list", Reply(body=b" " * (LIST_BYTES + 1)), "answered more than the service reads"),
     ],
 )
-async def test_a_server_that_cannot_be_used_was_sent_nothing(
+async def test_an_unusable_server_gets_no_call(
     sender: McpSender, server: FakeMcp, method: str, reply: Reply, why: str
 ) -> None:
     server.on[method] = lambda asked: reply
@@ -151,22 +151,20 @@ async def test_a_server_that_cannot_be_used_was_sent_nothing(
     assert str(listing.value) == why
 
 
-async def test_a_server_that_is_gone(sender: McpSender, server: FakeMcp) -> None:
+async def test_an_unreachable_server_is_not_delivered(sender: McpSender, server: FakeMcp) -> None:
     await server.stop()
     with pytest.raises(NotDelivered, match=r"^Nothing was sent: the server of add cannot be reached\.$"):
         await sent(sender, server, digest=DIGEST)
 
 
-async def test_an_address_that_the_operator_does_not_allow(secrets: KeptSecrets, server: FakeMcp) -> None:
-    strict = McpSender(EgressPolicy.of([]), cast(Secrets, secrets))
+async def test_a_forbidden_address_is_not_delivered(secrets: KeptSecrets, server: FakeMcp) -> None:
+    strict = McpSender(EgressPolicy.from_hosts([]), cast(Secrets, secrets))
     refused = (
         "Requests to '127.0.0.1' are refused: its address 127.0.0.1 is loopback. The operator can allow the host with "
         "PLANGATE_ALLOW_HOSTS."
     )
-    assert await sent(strict, server, digest=DIGEST) == CallOutcome(
-        "done",
-        error=f"Nothing was sent. {refused}",
-        took_nothing=True,
+    assert await sent(strict, server, digest=DIGEST) == ToolError(
+        f"Nothing was sent. {refused}", had_no_effect=True
     )
     with pytest.raises(SessionFailed) as caught:
         await strict.tools("acme", server.url, {}, 10)
@@ -175,7 +173,7 @@ async def test_an_address_that_the_operator_does_not_allow(secrets: KeptSecrets,
     await strict.aclose()
 
 
-async def test_a_server_that_says_nothing_is_left_in_time(sender: McpSender, server: FakeMcp) -> None:
+async def test_a_silent_server_times_out(sender: McpSender, server: FakeMcp) -> None:
     server.on["tools/list"] = hang
     with pytest.raises(NotDelivered, match=r"^Nothing was sent: the server of add did not answer in time\.$"):
         await sent(sender, server, digest=DIGEST, timeout_ms=200)
@@ -183,7 +181,7 @@ async def test_a_server_that_says_nothing_is_left_in_time(sender: McpSender, ser
         await sender.tools("acme", server.url, {}, 0.2)
 
 
-async def test_a_version_of_the_protocol_that_nobody_knows(sender: McpSender, server: FakeMcp) -> None:
+async def test_an_unknown_protocol_version_is_rejected(sender: McpSender, server: FakeMcp) -> None:
     server.version = "1999-12-31"
     with pytest.raises(NotDelivered, match=r"cannot be used: Unsupported protocol version .*1999-12-31\.$"):
         await sent(sender, server, digest=DIGEST)
@@ -210,7 +208,7 @@ async def test_tools_on_several_pages(sender: McpSender, server: FakeMcp) -> Non
     assert [tool.name for tool in found] == ["t0", "t1", "t2", "t3"]
 
 
-async def test_a_definition_that_json_cannot_hold(sender: McpSender, server: FakeMcp) -> None:
+async def test_a_definition_that_is_not_json_is_rejected(sender: McpSender, server: FakeMcp) -> None:
     def listing(asked: Asked) -> Reply:
         return Reply(
             body=b'{"jsonrpc":"2.0","id":%d,"result":{"tools":[{"name":"add","inputSchema":'
@@ -218,11 +216,11 @@ async def test_a_definition_that_json_cannot_hold(sender: McpSender, server: Fak
         )
 
     server.on["tools/list"] = listing
-    with pytest.raises(SessionFailed, match=r"^defines 'add' in a way that cannot be kept: "):
+    with pytest.raises(SessionFailed, match=r"^defines 'add' with a definition that is not valid JSON: "):
         await sender.tools("acme", server.url, {}, 10)
 
 
-async def test_secrets_that_no_header_carries_are_named_and_never_shown(
+async def test_secrets_invalid_in_headers_are_named_and_never_shown(
     sender: McpSender, server: FakeMcp, secrets: KeptSecrets
 ) -> None:
     headers: Headers = {"authorization": SecretRef(secret="mcp-key")}
@@ -234,7 +232,7 @@ async def test_secrets_that_no_header_carries_are_named_and_never_shown(
     ]:
         secrets.values = {"mcp-key": value} if value else {}
         outcome = await sent(sender, server, digest=DIGEST, headers=headers)
-        assert outcome == CallOutcome("done", error=told.format(why), took_nothing=True)
+        assert outcome == ToolError(told.format(why), had_no_effect=True)
         with pytest.raises(SecretMissing) as caught:
             await sender.tools("acme", server.url, headers, 10)
         assert str(caught.value) == told.format(why)
@@ -275,7 +273,7 @@ async def test_secrets_that_no_header_carries_are_named_and_never_shown(
         ),
     ],
 )
-async def test_no_answer_that_can_be_read_is_uncertain(
+async def test_an_unreadable_response_is_unknown(
     sender: McpSender, server: FakeMcp, reply: Reply, why: str
 ) -> None:
     on_call(server, reply)
@@ -286,16 +284,14 @@ async def test_no_answer_that_can_be_read_is_uncertain(
     assert server.rpcs()[-1] == "DELETE"
 
 
-async def test_silence_is_uncertain_and_the_server_is_told_to_stop(
-    sender: McpSender, server: FakeMcp
-) -> None:
+async def test_a_timeout_is_unknown_and_cancels_the_call(sender: McpSender, server: FakeMcp) -> None:
     server.on["tools/call"] = hang
     with pytest.raises(OutcomeUnknown, match=r"^its server did not answer in time\.$"):
         await sent(sender, server, timeout_ms=2_000)
     assert sorted(server.rpcs()[-2:]) == ["DELETE", "notifications/cancelled"]
 
 
-async def test_a_call_that_is_cancelled_tells_the_server_to_stop(sender: McpSender, server: FakeMcp) -> None:
+async def test_a_canceled_call_sends_a_cancellation(sender: McpSender, server: FakeMcp) -> None:
     server.on["tools/call"] = hang
     task = asyncio.create_task(sent(sender, server))
     await server.called.wait()
@@ -305,14 +301,14 @@ async def test_a_call_that_is_cancelled_tells_the_server_to_stop(sender: McpSend
     assert sorted(server.rpcs()[-2:]) == ["DELETE", "notifications/cancelled"]
 
 
-async def test_a_result_that_is_none_by_the_protocol(sender: McpSender, server: FakeMcp) -> None:
+async def test_a_result_that_violates_the_protocol_is_an_error(sender: McpSender, server: FakeMcp) -> None:
     server.answer = {"content": "text"}
     with pytest.raises(OutcomeUnknown, match=r"^its server answered otherwise than the protocol says\.$"):
         await sent(sender, server)
 
 
 @pytest.mark.parametrize("number", ["1e999", "NaN", "123456789012345678901234567890", '"a\\u0000b"'])
-async def test_a_result_that_cannot_be_kept(sender: McpSender, server: FakeMcp, number: str) -> None:
+async def test_an_unstorable_result_is_an_error(sender: McpSender, server: FakeMcp, number: str) -> None:
     def answer(asked: Asked) -> Reply:
         body = json.dumps(
             {"jsonrpc": "2.0", "id": asked.message["id"], "result": text("", structuredContent={"n": 0})}
@@ -321,8 +317,8 @@ async def test_a_result_that_cannot_be_kept(sender: McpSender, server: FakeMcp, 
 
     server.on["tools/call"] = answer
     outcome = await sent(sender, server)
-    assert (outcome.status, outcome.output) == ("done", None)
-    assert (outcome.error or "").startswith("add ran, but its result cannot be kept: ")
+    assert isinstance(outcome, ToolError)
+    assert outcome.message.startswith("add ran, but its result cannot be kept: ")
 
 
 # -- answers that say that nothing was done --------------------------------------------------------------------
@@ -345,16 +341,18 @@ async def test_a_result_that_cannot_be_kept(sender: McpSender, server: FakeMcp, 
         ),
     ],
 )
-async def test_a_refusal_is_an_error_for_the_model(
+async def test_a_rejection_is_an_error_for_the_model(
     sender: McpSender, server: FakeMcp, reply: Reply, told: str
 ) -> None:
     on_call(server, reply)
-    assert await sent(sender, server) == CallOutcome("done", error=told, took_nothing=True)
+    assert await sent(sender, server) == ToolError(told, had_no_effect=True)
     assert len(server.calls) == 1
 
 
 @pytest.mark.parametrize("status", [425, 429, 503])
-async def test_a_server_that_asks_to_try_again(sender: McpSender, server: FakeMcp, status: int) -> None:
+async def test_a_server_that_asks_to_retry_is_called_again(
+    sender: McpSender, server: FakeMcp, status: int
+) -> None:
     on_call(server, Reply(status, {"retry-after": "7"}, b"busy"))
     with pytest.raises(NotDelivered) as caught:
         await sent(sender, server)
@@ -364,7 +362,7 @@ async def test_a_server_that_asks_to_try_again(sender: McpSender, server: FakeMc
 
 async def test_errors_of_the_protocol(sender: McpSender, server: FakeMcp) -> None:
     server.on["tools/call"] = lambda asked: error(asked, -32602, "out of stock")
-    refused = CallOutcome("done", error="Its server refused the call of add: out of stock")
+    refused = ToolError("Its server refused the call of add: out of stock")
     assert await sent(sender, server) == refused
 
     def streamed(asked: Asked) -> Reply:
@@ -380,7 +378,7 @@ async def test_errors_of_the_protocol(sender: McpSender, server: FakeMcp) -> Non
 
 
 @pytest.mark.parametrize("code", [-32603, -32000, 1])
-async def test_an_error_from_the_middle_of_the_work_says_nothing_of_the_effect(
+async def test_an_internal_error_leaves_the_outcome_unknown(
     sender: McpSender, server: FakeMcp, code: int
 ) -> None:
     server.on["tools/call"] = lambda asked: error(asked, code, "out of stock")
@@ -392,7 +390,7 @@ async def test_an_error_from_the_middle_of_the_work_says_nothing_of_the_effect(
 # -- streams that end early, and farewells ---------------------------------------------------------------------
 
 
-async def test_a_stream_that_ended_early_is_taken_up_again(sender: McpSender, server: FakeMcp) -> None:
+async def test_a_stream_that_ended_early_is_resumed(sender: McpSender, server: FakeMcp) -> None:
     asked_first: list[Asked] = []
 
     def begin(asked: Asked) -> Reply:
@@ -404,11 +402,11 @@ async def test_a_stream_that_ended_early_is_taken_up_again(sender: McpSender, se
         return Reply(headers=STREAM_TYPE, body=event(answer, id="e2"))
 
     server.on |= {"tools/call": begin, "GET": go_on}
-    assert (await sent(sender, server)).output == "after all"
+    assert await sent(sender, server) == Answer("after all")
     assert [a.headers["last-event-id"] for a in server.seen if a.method == "GET"] == ["e1"]
 
 
-async def test_a_stream_that_never_goes_on_is_given_up(sender: McpSender, server: FakeMcp) -> None:
+async def test_a_stream_that_never_continues_is_abandoned(sender: McpSender, server: FakeMcp) -> None:
     again = Reply(headers=STREAM_TYPE, body=b"retry: 0\n" + event(None, id="e1"))
     on_call(server, again)
     server.on["GET"] = lambda asked: again
@@ -417,7 +415,7 @@ async def test_a_stream_that_never_goes_on_is_given_up(sender: McpSender, server
     assert server.rpcs().count("GET") <= MAX_RESUMES
 
 
-async def test_the_rest_of_a_stream_is_not_looked_for_elsewhere(sender: McpSender, server: FakeMcp) -> None:
+async def test_a_stream_is_resumed_only_at_its_own_server(sender: McpSender, server: FakeMcp) -> None:
     on_call(server, Reply(headers=STREAM_TYPE, body=b"retry: 1\n" + event(None, id="e1")))
     server.on["GET"] = lambda asked: Reply(307, {"location": "/elsewhere"})
     with pytest.raises(OutcomeUnknown, match=r"^its server broke the connection\.$"):
@@ -425,14 +423,14 @@ async def test_the_rest_of_a_stream_is_not_looked_for_elsewhere(sender: McpSende
     assert server.rpcs().count("GET") == 2, "the SDK goes back twice"
 
 
-async def test_nobody_waits_for_a_farewell(sender: McpSender, server: FakeMcp) -> None:
+async def test_closing_a_session_does_not_wait(sender: McpSender, server: FakeMcp) -> None:
     server.on["DELETE"] = hang
-    assert (await sent(sender, server)).output == "done"
+    assert await sent(sender, server) == Answer("done")
     server.on["DELETE"] = lambda asked: Reply(500)
-    assert (await sent(sender, server)).output == "done"
+    assert await sent(sender, server) == Answer("done")
 
 
-async def test_a_server_that_asks_for_things_gets_none(sender: McpSender, server: FakeMcp) -> None:
+async def test_server_requests_are_declined(sender: McpSender, server: FakeMcp) -> None:
     def asks(asked: Asked) -> Reply:
         sampling = {"messages": [], "maxTokens": 5}
         wishes = [

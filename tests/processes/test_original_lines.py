@@ -1,4 +1,4 @@
-"""Lines that users of the original system type first, as they type them, against a real service."""
+"""Lines that users of the original system type first, against a real service."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from typing import Any, Literal, get_type_hints
 
@@ -328,7 +329,7 @@ async def test_a_runtime_is_usable_at_once(on_service: Service) -> None:
     await runtime.aclose()
 
 
-async def test_queries_are_started_where_no_tool_is_served(on_service: Service) -> None:
+async def test_a_runtime_can_start_queries_without_serving_tools(on_service: Service) -> None:
     async with create_runtime(greeter("elsewhere")):
         async with create_runtime(greeter("elsewhere"), serve=False) as starter:
             runtime_id = starter.id
@@ -344,7 +345,7 @@ async def test_queries_are_started_where_no_tool_is_served(on_service: Service) 
         await plangate.connect("greeters", tenant="elsewhere")
 
 
-def test_a_script_needs_no_event_loop(on_service: Service) -> None:
+def test_scripts_work_without_an_event_loop(on_service: Service) -> None:
     with plangate.SyncRuntime(create_runtime(greeter("scripts"))) as runtime:
         events = list(runtime.run_specialist("host", HELLO))
         assert json.loads(events[-1]["output"])["results"] == GREETED
@@ -375,7 +376,7 @@ print(LocalService._running[0].pid)
 
 
 @pytest.mark.parametrize("kind", ["async", "sync"])
-def test_a_dropped_runtime_says_so_once_and_leaves_no_process(kind: str) -> None:
+def test_a_dropped_runtime_warns_once_and_leaves_no_process(kind: str) -> None:
     with folder() as at:
         environment = {**plain_environment(), "PLANGATE_DATA_DIR": str(at / "data")}
         done = subprocess.run(
@@ -414,6 +415,133 @@ async def test_an_action_of_a_plan_may_be_flat(on_service: Service, name: str) -
         assert done["result"]["status"] == "executed", done
         host = await runtime.store_plan("trip", {"actions": [action]}, "t-2")
         assert host["status"] == "draft"
+
+
+async def test_a_plan_may_require_references(on_service: Service) -> None:
+    handle = {
+        "type": "object",
+        "properties": {"kind": {"const": "ProductSet"}, "id": {"type": "string"}},
+        "required": ["kind", "id"],
+        "additionalProperties": False,
+    }
+    send = {
+        "type": "object",
+        "properties": {
+            "kind": {"const": "send"},
+            "references": {"type": "array", "minItems": 1, "items": handle},
+        },
+        "required": ["kind", "references"],
+        "additionalProperties": False,
+    }
+    actions = {"type": "array", "items": send}
+    mailing = define_plan("Mailing", {"type": "object", "properties": {"actions": actions}})
+    resolved: list[Any] = []
+
+    def dispatch(actions: Any, ctx: Any) -> dict[str, int]:
+        resolved.append(ctx["resolved_refs"])
+        return {"entitiesAffected": len(actions)}
+
+    agents = [
+        define_planner("planner", "m-1", "You plan."),
+        define_executor("executor", "m-1", "You execute.", approval={"plans": "never"}),
+    ]
+    system = define_runtime(
+        "required", agents, plans=[mailing], references=[ProductSet], interpreter="scripted"
+    )
+    async with create_runtime(system, action_dispatcher=dispatch) as runtime:
+        ref = await runtime.create_reference(ProductSet, {"product_ids": ["p-1"]})
+        named = {"kind": ref["kind"], "id": ref["id"]}
+        with pytest.raises(plangate.InvalidRequest, match="does not match the plan"):
+            await runtime.store_plan("Mailing", {"actions": [{"kind": "send"}]}, "t-1")
+        body = {"actions": [{"kind": "send", "references": [named]}]}
+        store = {"_tool": "storePlan", "specName": "Mailing", "planId": "p", "body": body}
+        await all_of(runtime.run_specialist("planner", store, "t-1"))
+        events = await all_of(
+            runtime.run_specialist("executor", {"_tool": "executePlan", "planId": "p"}, "t-1")
+        )
+    (done,) = json.loads(events[-1]["output"])["results"]
+    assert done["result"]["status"] == "executed"
+    assert resolved == [{"ProductSet": {ref["id"]: {"product_ids": ["p-1"]}}}]
+
+
+async def test_a_plan_of_tools_needs_no_schema_and_no_dispatcher(on_service: Service) -> None:
+    """A prescribed path is applied though the planner omits it, and whatever a tool returns is the action's result."""
+    schema = {
+        "type": "object",
+        "properties": {"to": {"type": "string"}, "_outputPath": {"const": "†state.flight"}},
+        "required": ["to"],
+    }
+    search = define_tool("search_flights", schema, handler=lambda args, ctx: {"name": args["to"]})
+    book = define_tool("book_hotel", {"flight": dict}, handler=lambda args, ctx: args["flight"]["name"])
+    trip = define_plan("trip", tools=[search, book])
+    executor = define_executor("executor", "m-1", "You execute.", trip, approval={"plans": "never"})
+    system = define_runtime("tool-plans", [executor], plans=[trip], interpreter="scripted")
+    async with create_runtime(system) as runtime:
+        actions = [
+            {"tool": "search_flights", "to": "Rome"},
+            {"tool": "book_hotel", "flight": "†state.flight"},
+        ]
+        plan = await runtime.store_plan("trip", {"actions": actions}, "t-1")
+        events = await all_of(
+            runtime.run_specialist("executor", {"_tool": "executePlan", "planId": plan["id"]}, "t-1")
+        )
+        (done,) = json.loads(events[-1]["output"])["results"]
+        assert done["result"]["status"] == "executed", done
+        rows = await runtime.plan_actions(plan["id"])
+        assert [row["result"]["details"] for row in rows] == [{"name": "Rome"}, "Rome"]
+
+
+async def test_a_value_that_a_model_reads_is_in_no_event(on_service: Service) -> None:
+    """Later queries of the thread have the handle and the glimpse, and a deletion stops nothing."""
+    reader = define_specialist("reader", "m-1", "You read.", toolkits=["references"], stateful=True)
+    system = define_runtime("values", [reader], references=[ProductSet], interpreter="scripted")
+    async with create_runtime(system) as runtime:
+        ref = await runtime.create_reference(ProductSet, {"product_ids": ["a-secret-product"]})
+        read = {"_tool": "resolveRef", "kind": ref["kind"], "id": ref["id"]}
+        events = await all_of(runtime.run_specialist("reader", read, "t-1"))
+        (result,) = (e["result"] for e in events if e["type"] == "tool-invocation" and e["state"] == "result")
+        assert (result["kind"], result["id"], result["glimpse"]) == (ref["kind"], ref["id"], {"preview": 1})
+        assert result["sizeBytes"] == result["shownBytes"] > 0
+        thread, query = events[0]["threadId"], events[0]["queryId"]
+        with http(on_service, "values") as client:
+            messages = client.get(f"/threads/{thread}/messages").text
+            on_record = messages + client.get(f"/queries/{query}/work").text + json.dumps(events)
+            assert "a-secret-product" not in on_record
+            assert ref["id"] in messages and "no longer available" in messages
+            client.delete(f"/references/{ref['kind']}/{ref['id']}").raise_for_status()
+        events = await all_of(runtime.run_specialist("reader", read, "t-1"))
+        assert events[-1]["type"] == "finish"
+        (gone,) = json.loads(events[-1]["output"])["results"]
+        assert "There is no reference" in gone["error"]
+
+
+def test_a_claim_may_be_restricted(on_service: Service) -> None:
+    with pytest.raises(plangate.SpecInvalid, match="tool 'actions' has a name under which"):
+        actions = define_tool("actions", {})
+        define_runtime("claims", [define_specialist("host", "m-1", "You act.", tools=[actions])])
+    host = define_specialist("host", "m-1", "You greet.", tools=[greet])
+    spec = define_runtime("claims", [host], interpreter="scripted").model_dump(by_alias=True, mode="json")
+    with http(on_service, "claims") as client:
+        runtime = client.post("/runtimes", json=spec).json()["id"]
+        body = {"runtimeId": runtime, "prompt": json.dumps(HELLO)}
+        first, second = (client.post("/queries", json=body).json() for _ in range(2))
+        for query in (first, second):
+            wait_for_call(client, query["id"])
+        claim = {"tools": [{"name": "greetUser"}], "max": 10}
+        for field, other in (("queryId", "qry_0"), ("threadId", "thr_0"), ("runtimeId", "rt_0")):
+            assert client.post("/tool-calls/claim", json={**claim, field: other}).json()["calls"] == []
+        assert client.post("/tool-calls/claim", json={**claim, "purpose": "action"}).json()["calls"] == []
+        own = {"queryId": second["id"], "threadId": second["threadId"], "runtimeId": runtime}
+        calls = client.post("/tool-calls/claim", json={**claim, **own, "purpose": "tool"}).json()["calls"]
+        assert [call["queryId"] for call in calls] == [second["id"]]
+
+
+def wait_for_call(client: httpx.Client, query_id: str) -> None:
+    """Wait until a query has a call that can be claimed."""
+    deadline = time.monotonic() + 30
+    while not client.get("/tool-calls", params={"queryId": query_id}).json()["items"]:
+        assert time.monotonic() < deadline, f"{query_id} makes no call"
+        time.sleep(0.05)
 
 
 # -- annotations

@@ -1,4 +1,4 @@
-"""A service behind PgBouncer: what cannot work is named in one line at the start, and what can work does."""
+"""A service behind PgBouncer: unsuitable configurations are named at startup, suitable ones work."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ def test_lost_prepared_statements_are_named(
 
 
 @pytest.mark.skipif(not KEEPS_STATEMENTS, reason="needs PgBouncer 1.21 or newer on PATH")
-def test_addresses_that_need_postgres_itself_are_named(at: Path, postgres: EmbeddedPostgres) -> None:
+def test_settings_that_need_a_direct_connection_are_named(at: Path, postgres: EmbeddedPostgres) -> None:
     settings = {"pool_mode": "transaction", "max_prepared_statements": 200, **IGNORED}
     with pgbouncer.pgbouncer(at, postgres, **settings) as url:
         ended = run(at, "serve", "--port", "0", DATABASE_URL=url)
@@ -122,7 +122,7 @@ def test_addresses_that_need_postgres_itself_are_named(at: Path, postgres: Embed
         ),
     ],
 )
-def test_a_query_runs_behind_a_pooler_that_can_work(
+def test_a_query_runs_behind_a_suitable_pooler(
     at: Path, postgres: EmbeddedPostgres, key: str, settings: dict[str, object]
 ) -> None:
     with pgbouncer.pgbouncer(at, postgres, **settings, **IGNORED) as url:

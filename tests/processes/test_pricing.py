@@ -1,4 +1,4 @@
-"""The pricing example as a stranger runs it: a process, a directory, a terminal; with a model and without."""
+"""The pricing example as a newcomer runs it: a process, a directory, a terminal; with and without a model."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ def assert_no_product(texts: list[str]) -> None:
 # Approved at once.
 
 
-def test_it_is_put_on_the_shelves(lab: Shopfront, first: Done) -> None:
+def test_the_price_changes_are_applied(lab: Shopfront, first: Done) -> None:
     assert first.returncode == 0, first.stdout + first.stderr
     assert first.stderr == ""
     said = " ".join(first.stdout.split())
@@ -108,7 +108,7 @@ def test_it_is_put_on_the_shelves(lab: Shopfront, first: Done) -> None:
     assert list((lab.folder / "home").iterdir()) == []
 
 
-def test_the_shop_is_as_the_plan_says(lab: Shopfront, first: Done) -> None:
+def test_the_shop_matches_the_plan(lab: Shopfront, first: Done) -> None:
     expected = [
         (p.sku, p.list_cents * 8 // 10 if p.sku in MARKED_DOWN else p.list_cents) for p in catalogue()
     ]
@@ -119,7 +119,7 @@ def test_the_shop_is_as_the_plan_says(lab: Shopfront, first: Done) -> None:
     assert lab.shop("SELECT code, cents FROM budgets") == [("SPRING", cents)] == [("SPRING", 32_529_480)]
 
 
-def test_each_action_is_a_change_under_its_own_key(lab: Shopfront, first: Done) -> None:
+def test_each_action_has_its_own_idempotency_key(lab: Shopfront, first: Done) -> None:
     with lab.service() as client:
         plan = found("pln_[0-9a-z]{26}", first.stdout)
         actions = client.get(f"/plans/{plan}/actions").json()["items"]
@@ -163,13 +163,15 @@ def test_the_lines_at_the_end_are_about_this_run(first: Done) -> None:
 # Sent back first.
 
 
+@pytest.mark.long
 def test_a_revised_plan_is_a_second_revision(other: Shopfront, revised: Done) -> None:
     assert revised.returncode == 0, revised.stdout + revised.stderr
     assert "decision: revise by operator: 15 % is enough" in revised.stdout
     assert "revision 2: approve it?" in revised.stdout and "revision 2: on the shelves" in revised.stdout
     with other.service() as client:
         plan = found("pln_[0-9a-z]{26}", revised.stdout)
-        revisions = client.get(f"/plans/{plan}/revisions").json()["items"]
+        numbers = [item["revision"] for item in client.get(f"/plans/{plan}/revisions").json()["items"]]
+        revisions = [client.get(f"/plans/{plan}/revisions/{number}").json() for number in numbers]
         approvals = client.get("/approvals").json()["items"]
         told = list(records(client, revised.stdout))
     percents = {r["revision"]: [a["payload"]["percent"] for a in r["body"]["actions"]] for r in revisions}
@@ -182,12 +184,14 @@ def test_a_revised_plan_is_a_second_revision(other: Shopfront, revised: Done) ->
     assert_no_product(told)
 
 
-def test_only_what_was_approved_is_in_the_shop(other: Shopfront, revised: Done) -> None:
+@pytest.mark.long
+def test_only_approved_changes_are_in_the_shop(other: Shopfront, revised: Done) -> None:
     assert other.shop("SELECT DISTINCT percent FROM promotions") == [(15,)]
     assert sorted(changed for (changed,) in other.shop("SELECT changed FROM changes")) == [139, 240]
 
 
-def test_a_discount_of_fifteen_percent_asks_nobody(revised: Done) -> None:
+@pytest.mark.long
+def test_a_discount_of_fifteen_percent_needs_no_approval(revised: Done) -> None:
     assert revised.stdout.count("calls reserve_budget code=SPRING") == 2
     assert revised.stdout.count("The call of reserve_budget: approve it?") == 1
 
@@ -195,6 +199,7 @@ def test_a_discount_of_fifteen_percent_asks_nobody(revised: Done) -> None:
 # A person at the terminal.
 
 
+@pytest.mark.long
 def test_a_person_revises_and_approves(lab: Shopfront, first: Done) -> None:
     code, output = lab.at_terminal("approve", "revise", "less", "10", "approve")
     assert code == 0, output
@@ -203,7 +208,8 @@ def test_a_person_revises_and_approves(lab: Shopfront, first: Done) -> None:
     assert lab.shop("SELECT DISTINCT percent FROM promotions") == [(10,)]
 
 
-def test_a_call_that_is_rejected_is_not_made(other: Shopfront, revised: Done) -> None:
+@pytest.mark.long
+def test_a_rejected_call_is_not_made(other: Shopfront, revised: Done) -> None:
     before = other.shop("SELECT * FROM budgets")
     code, output = other.at_terminal("revise", "reject", "too deep")
     assert code == 1, output
@@ -213,7 +219,8 @@ def test_a_call_that_is_rejected_is_not_made(other: Shopfront, revised: Done) ->
     assert other.shop("SELECT * FROM budgets") == before
 
 
-def test_a_plan_that_is_rejected_changes_nothing(other: Shopfront, revised: Done) -> None:
+@pytest.mark.long
+def test_a_rejected_plan_changes_nothing(other: Shopfront, revised: Done) -> None:
     before = other.shop(PRODUCTS), other.shop(PROMOTIONS)
     code, output = other.at_terminal("approve", "reject", "not yet")
     assert code == 1, output
@@ -229,7 +236,7 @@ def test_without_a_person_nothing_starts(lab: Shopfront) -> None:
 
 
 @pytest.mark.parametrize("arguments", [("--revise", "less"), ("--url", "http://127.0.0.1:1")])
-def test_a_command_line_that_cannot_be_used(lab: Shopfront, arguments: tuple[str, ...]) -> None:
+def test_an_invalid_command_line_is_rejected(lab: Shopfront, arguments: tuple[str, ...]) -> None:
     assert lab.run("--yes", *arguments).returncode == 2
 
 
@@ -325,7 +332,8 @@ PLAYS: dict[str, Callable[[list[str]], Any]] = {
 }
 
 
-async def test_the_same_with_a_model_in_one_query(other: Shopfront, revised: Done) -> None:
+@pytest.mark.long
+async def test_a_model_does_the_same_in_one_query(other: Shopfront, revised: Done) -> None:
     model = Merchants()
     await model.start()
     try:

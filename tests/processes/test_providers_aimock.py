@@ -1,4 +1,4 @@
-"""The adapters against a server that somebody else wrote.
+"""The adapters against aimock.
 
 Not for Bedrock, whose events it leaves out of the `bytes` that Amazon wraps them in, nor for Vertex, of which
 it knows no path.
@@ -19,7 +19,7 @@ from app.llm.messages import (
     Thinking,
     ThinkingDelta,
     ToolDefinition,
-    ToolResult,
+    ToolResultPart,
     ToolUse,
     TurnDone,
 )
@@ -86,7 +86,7 @@ def user(text: str) -> Message:
     return Message("user", (Text(text),))
 
 
-async def test_text_comes_in_pieces(base_url: str, provider_at: Callable[[str], Provider]) -> None:
+async def test_text_arrives_in_deltas(base_url: str, provider_at: Callable[[str], Provider]) -> None:
     *deltas, done = await parts_of(provider_at(base_url), user("say something"))
     assert len(deltas) > 3
     assert "".join(part.text for part in deltas if isinstance(part, TextDelta)) == LONG
@@ -105,7 +105,7 @@ async def test_parallel_calls_and_their_results(
         ToolUse("call_clock_1", "clock", '{"city":"Oslo"}'),
     )
     results = Message(
-        "user", (ToolResult("call_weather_0", "sunny"), ToolResult("call_clock_1", "no clock", True))
+        "user", (ToolResultPart("call_weather_0", "sunny"), ToolResultPart("call_clock_1", "no clock", True))
     )
     done = (await parts_of(provider_at(base_url), asked, Message("assistant", done.blocks), results))[-1]
     assert done.blocks == (Text("Sunny at noon."),)
@@ -134,7 +134,7 @@ async def test_error_answers(
 
 
 @pytest.mark.parametrize("how", ["cut off", "hang up", "garbled"])
-async def test_a_stream_that_breaks_is_no_turn(
+async def test_a_broken_stream_is_not_a_turn(
     how: str, base_url: str, provider_at: Callable[[str], Provider]
 ) -> None:
     with pytest.raises(ProviderFault) as fault:
@@ -151,5 +151,7 @@ async def test_thinking(base_url: str, provider_at: Callable[[str], Provider]) -
     assert text == Text("Four.")
 
 
-async def test_a_turn_at_its_limit(base_url: str, provider_at: Callable[[str], Provider]) -> None:
+async def test_a_turn_at_its_output_limit_is_marked(
+    base_url: str, provider_at: Callable[[str], Provider]
+) -> None:
     assert (await parts_of(provider_at(base_url), user("run out")))[-1].stop_reason == "max_tokens"

@@ -1,4 +1,4 @@
-"""Whatever a provider sends too much of, in the format of each vendor and through each client: the turn ends."""
+"""Providers that send too much, in every vendor's format: the turn ends."""
 
 from __future__ import annotations
 
@@ -14,11 +14,12 @@ from typing import Any
 
 import pytest
 
-from app.base.egress import MAX_HEAD_BYTES, EgressPolicy, requests_of
+from app.base.egress import MAX_HEAD_BYTES
+from app.base.egress_policy import EgressPolicy, requests_of
 from app.base.metrics import Metrics
 from app.llm.client import ModelBounds, ModelClient, ModelTraffic, egress_client, open_client
 from app.llm.messages import Text, TextDelta
-from app.llm.provider import BrokenTurn, ProviderFault, Refused
+from app.llm.provider import BrokenTurn, ProviderFault, RequestRejected
 from tests.processes.aimock.vendor_server import (
     CLAUDES,
     VENDORS,
@@ -56,7 +57,11 @@ async def server() -> AsyncIterator[VendorServer]:
 
 
 def client_of(name: str, traffic: ModelTraffic) -> ModelClient:
-    return open_client(traffic) if name == "open" else egress_client(EgressPolicy.of(["127.0.0.1"]), traffic)
+    return (
+        open_client(traffic)
+        if name == "open"
+        else egress_client(EgressPolicy.from_hosts(["127.0.0.1"]), traffic)
+    )
 
 
 def traffic_of(**bounds: Any) -> ModelTraffic:
@@ -113,19 +118,19 @@ def faults(kind: str) -> dict[str, tuple[Iterable[str | bytes], str]]:
 
 @pytest.mark.parametrize("client", CLIENTS)
 @pytest.mark.parametrize(("kind", "fault"), [(kind, fault) for kind in VENDORS for fault in faults(kind)])
-async def test_too_much_of_anything_ends_the_turn(
+async def test_exceeding_any_bound_ends_the_turn(
     kind: str, fault: str, client: str, server: VendorServer
 ) -> None:
     sent, says = faults(kind)[fault]
     server.answers = [Answer(itertools.chain(opening(kind), sent))]  # type: ignore[arg-type]
     traffic = ModelTraffic(SMALL, Metrics())
     async with client_of(client, traffic) as http, asyncio.timeout(30):
-        with pytest.raises(Refused, match=says) as refused:
+        with pytest.raises(RequestRejected, match=says) as refused:
             await parts_of(provider_for(kind, server, http_client=http), ASKED)
         assert not refused.value.retryable
         await server.gone.wait()  # the connection is closed
     bound = "line" if says == TOO_LONG else "bytes"
-    cut = traffic.metrics.registry.get_sample_value("plangate_model_streams_cut_total", {"bound": bound})
+    cut = traffic.metrics.registry.get_sample_value("plangate_model_streams_ended_total", {"bound": bound})
     assert cut == 1
     assert traffic.open_streams == 0
 
@@ -139,7 +144,7 @@ async def test_an_endless_error_is_not_read_to_its_end(
     headers = {"content-type": "application/json"}
     server.answers = [Answer(itertools.repeat(b"x" * 1000), status, headers)]  # type: ignore[arg-type]
     async with client_of(client, ModelTraffic(SMALL)) as http, asyncio.timeout(30):
-        with pytest.raises(Refused, match="more than 20000 bytes"):
+        with pytest.raises(RequestRejected, match="more than 20000 bytes"):
             await parts_of(provider_for(kind, server, http_client=http), ASKED)
 
 
@@ -159,7 +164,7 @@ async def test_endless_heads_are_not_read_to_their_end(kind: str, client: str) -
     server = VendorServer()
     server.url = f"http://127.0.0.1:{listening.sockets[0].getsockname()[1]}"
     async with client_of(client, ModelTraffic()) as http, asyncio.timeout(30):
-        with pytest.raises(Refused, match=f"more than {MAX_HEAD_BYTES} bytes of headers"):
+        with pytest.raises(RequestRejected, match=f"more than {MAX_HEAD_BYTES} bytes of headers"):
             await parts_of(provider_for(kind, server, http_client=http))
     listening.close()
 
@@ -171,15 +176,13 @@ async def test_a_compressed_answer_is_not_read(kind: str, client: str, server: V
     headers = {"content-type": "text/event-stream", "content-encoding": "gzip"}
     server.answers = [Answer(whole(kind), headers=headers)]  # type: ignore[arg-type]
     async with client_of(client, ModelTraffic()) as http:
-        with pytest.raises(Refused, match="compressed"):
+        with pytest.raises(RequestRejected, match="compressed"):
             await parts_of(provider_for(kind, server, http_client=http))
     assert server.seen[0].headers["accept-encoding"] == "identity"
 
 
 @pytest.mark.parametrize("kind", VENDORS)
-async def test_what_comes_after_the_turn_without_an_end_does_not_spoil_it(
-    kind: str, server: VendorServer
-) -> None:
+async def test_endless_data_after_the_turn_is_ignored(kind: str, server: VendorServer) -> None:
     noise, _ = faults(kind)["what is no event"]
     server.answers = [Answer(itertools.chain(whole(kind)[:4] if kind == "openai" else whole(kind), noise))]  # type: ignore[arg-type]
     async with client_of("open", ModelTraffic(SMALL)) as http, asyncio.timeout(30):
@@ -222,7 +225,7 @@ def test_the_bound_follows_from_the_tokens_requested(
     assert asked._output_tokens(request(**settings)) == limit
 
 
-def test_a_bound_is_never_more_than_the_most_that_is_read() -> None:
+def test_bounds_never_exceed_the_maximum() -> None:
     bounds = ModelBounds(line_bytes=100, bytes_per_token=10)
     assert [bounds.turn_bytes(tokens) for tokens in (0, 1, -5)] == [100, 110, 100]
     assert bounds.turn_bytes(None) == bounds.turn_bytes(10**12) == 64 * 1024 * 1024
@@ -267,7 +270,7 @@ async def test_a_fast_provider_is_slowed_and_does_not_fail(kind: str, server: Ve
     assert traffic._paid_until.keys() == {"acme"}
 
 
-async def test_the_rate_of_a_tenant_holds_no_other_one_back() -> None:
+async def test_the_rate_of_one_tenant_does_not_slow_another() -> None:
     traffic = traffic_of(tenant_bytes_per_s=1)
     busy = asyncio.create_task(traffic.throttle("acme", 1_000_000))
     await asyncio.sleep(0)
@@ -276,9 +279,8 @@ async def test_the_rate_of_a_tenant_holds_no_other_one_back() -> None:
     busy.cancel()
 
 
-async def test_the_rates_of_tenants_that_are_gone_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("app.llm.client.MAX_REMEMBERED_TENANTS", 3)
-    traffic = traffic_of()
+async def test_the_rates_of_idle_tenants_are_forgotten() -> None:
+    traffic = traffic_of(remembered_tenants=3)
     for n in range(3):
         await traffic.throttle(f"t{n}", 100)
     traffic._paid_until = dict.fromkeys(traffic._paid_until, time.monotonic() - 2)
@@ -333,7 +335,7 @@ async def test_300_streams_are_open_at_once(kind: str, client: str) -> None:
     assert {turn.blocks for turn in done} == {(Text("Hello there"),)}
 
 
-async def test_streams_of_a_tenant_leave_some_to_the_others() -> None:
+async def test_one_tenant_cannot_take_all_streams() -> None:
     """Half of them, whatever a tenant's runtimes say of parallel calls."""
     gate = Gate("openai", 3)
     listening = await asyncio.start_server(gate, "127.0.0.1", 0)
@@ -409,7 +411,9 @@ async def test_any_value_in_an_event_is_a_turn_or_a_fault(kind: str, server: Ven
 
 @pytest.mark.parametrize("status", [400, 429, 500])
 @pytest.mark.parametrize("kind", VENDORS)
-async def test_any_value_in_an_error_is_a_fault(kind: str, status: int, server: VendorServer) -> None:
+async def test_any_error_payload_is_reported_as_a_provider_error(
+    kind: str, status: int, server: VendorServer
+) -> None:
     chance = random.Random(status)
     error = {"type": "x", "code": "y", "message": "z", "details": {"error_code": "w"}}
     bodies = [

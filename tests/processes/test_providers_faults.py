@@ -1,4 +1,4 @@
-"""Everything that keeps a turn from its end, against a server that says every byte."""
+"""Faults within a turn, against a server that sends scripted bytes."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from app.base.egress import EgressPolicy
+from app.base.egress_policy import EgressPolicy
 from app.llm.client import ModelBounds, ModelTraffic, egress_client
 from app.llm.messages import (
     Text,
@@ -28,7 +28,7 @@ from app.llm.provider import (
     Overloaded,
     ProviderFault,
     RateLimited,
-    Refused,
+    RequestRejected,
     ServerFault,
     Unreachable,
 )
@@ -70,7 +70,7 @@ async def server() -> AsyncIterator[VendorServer]:
 
 @pytest.mark.parametrize("kind", VENDORS)
 @pytest.mark.parametrize("end", ["whole", "cut", "reset"])
-async def test_no_stream_that_was_cut_is_a_turn(kind: str, end: str, server: VendorServer) -> None:
+async def test_a_truncated_stream_is_not_a_turn(kind: str, end: str, server: VendorServer) -> None:
     """Wherever it is cut, before the event that ends the turn, with whatever the connection does then."""
     for events in (whole(kind), calling(kind, '{"a": 1}')):
         last = next(
@@ -84,7 +84,7 @@ async def test_no_stream_that_was_cut_is_a_turn(kind: str, end: str, server: Ven
 
 
 @pytest.mark.parametrize("kind", CLAUDES)
-async def test_claude_says_what_a_failed_attempt_used(kind: str, server: VendorServer) -> None:
+async def test_anthropic_reports_the_usage_of_a_failed_attempt(kind: str, server: VendorServer) -> None:
     server.answers = [Answer([a_start(), *a_text(0, "x")])]
     with pytest.raises(BrokenTurn) as fault:
         await parts_of(provider_for(kind, server))
@@ -131,13 +131,13 @@ async def test_a_malformed_chunk_breaks_the_turn(kind: str, chunk: str, server: 
         ([*a_text(0, "x"), *a_end()], BrokenTurn, "in the middle"),
         ([a_start(), *a_tool(0, "t", "first", stop=False), *a_end("tool_use")], BrokenTurn, "of a block"),
         ([a_start(), *a_tool(0, "", "first"), *a_end("tool_use")], BrokenTurn, "without its id"),
-        ([a_start(), *a_end("pause_turn")], Refused, "not supported"),
-        ([a_start(), *a_block(0, {"type": "server_tool_use"})], Refused, "server_tool_use"),
+        ([a_start(), *a_end("pause_turn")], RequestRejected, "not supported"),
+        ([a_start(), *a_block(0, {"type": "server_tool_use"})], RequestRejected, "server_tool_use"),
         ([a_start(), *a_end("model_context_window_exceeded")], ContextOverflow, "window"),
     ],
 )
 @pytest.mark.parametrize("kind", CLAUDES)
-async def test_claudes_turns_that_cannot_be_used(
+async def test_unusable_anthropic_turns_are_errors(
     kind: str, events: list[str], fault: type[ProviderFault], says: str, server: VendorServer
 ) -> None:
     server.answers = [Answer(events)]
@@ -150,12 +150,12 @@ async def test_claudes_turns_that_cannot_be_used(
     [
         ([o_chunk({"content": "x"}, "bored")], BrokenTurn, "bored"),
         ([o_call(0, "t", None, "{}"), o_chunk({}, "tool_calls")], BrokenTurn, "without a name"),
-        ([o_chunk({"function_call": {"name": "first", "arguments": "{}"}})], Refused, "tool_calls"),
+        ([o_chunk({"function_call": {"name": "first", "arguments": "{}"}})], RequestRejected, "tool_calls"),
         ([o_chunk({"content": "x"}, "stop"), o_call(0, "t", "first", "{}")], BrokenTurn, "after its end"),
         ([json.dumps({"choices": [{"message": {"content": "no stream"}}]})], BrokenTurn, "in the middle"),
     ],
 )
-async def test_openai_turns_that_cannot_be_used(
+async def test_unusable_openai_turns_are_errors(
     events: list[str], fault: type[ProviderFault], says: str, server: VendorServer
 ) -> None:
     server.answers = [Answer(events)]
@@ -169,7 +169,7 @@ CLAUDES_ERRORS: list[tuple[dict[str, Any], type[ProviderFault]]] = [
     ({"type": "rate_limit_error", "message": "too many tokens a minute"}, RateLimited),
     ({"type": "timeout_error", "message": "late"}, Unreachable),
     ({"type": "authentication_error", "message": "key"}, NotAuthorized),
-    ({"type": "invalid_request_error", "message": "bad"}, Refused),
+    ({"type": "invalid_request_error", "message": "bad"}, RequestRejected),
     ({"type": "never_heard_of", "message": "?"}, ServerFault),
 ]
 
@@ -185,7 +185,7 @@ CLAUDES_ERRORS: list[tuple[dict[str, Any], type[ProviderFault]]] = [
         ("openai", {"message": "?"}, ServerFault),
     ],
 )
-async def test_an_error_in_the_middle_of_a_stream(
+async def test_an_error_inside_a_stream_ends_the_turn(
     kind: str, error: dict[str, Any], fault: type[ProviderFault], server: VendorServer
 ) -> None:
     if kind in CLAUDES:
@@ -206,24 +206,24 @@ async def test_an_error_in_the_middle_of_a_stream(
 @pytest.mark.parametrize(
     ("status", "error", "fault"),
     [
-        (400, {"type": "invalid_request_error", "message": "tools.0: bad"}, Refused),
+        (400, {"type": "invalid_request_error", "message": "tools.0: bad"}, RequestRejected),
         (400, {"message": "prompt is too long: 210000 tokens > 200000 maximum"}, ContextOverflow),
         (400, {"message": "This model's maximum context length is 8192 tokens."}, ContextOverflow),
         (400, {"message": "input length and `max_tokens` exceed context limit"}, ContextOverflow),
         (400, {"message": "request (43 tokens) exceeds the available context size"}, ContextOverflow),
         (400, {"message": "The input token count (12) exceeds the maximum"}, ContextOverflow),
         (401, {"type": "authentication_error", "message": "invalid key"}, NotAuthorized),
-        (402, {"type": "billing_error", "message": "pay"}, Refused),
+        (402, {"type": "billing_error", "message": "pay"}, RequestRejected),
         (403, {"type": "permission_error", "message": "no"}, NotAuthorized),
-        (404, {"type": "not_found_error", "message": "model: nope"}, Refused),
-        (413, {"type": "request_too_large", "message": "too large"}, Refused),
-        (418, {"message": "teapot"}, Refused),
-        (422, {"message": "no"}, Refused),
+        (404, {"type": "not_found_error", "message": "model: nope"}, RequestRejected),
+        (413, {"type": "request_too_large", "message": "too large"}, RequestRejected),
+        (418, {"message": "teapot"}, RequestRejected),
+        (422, {"message": "no"}, RequestRejected),
         (429, {"type": "rate_limit_error", "message": "too many tokens"}, RateLimited),
         (
             429,
             {"code": "insufficient_quota", "details": {"error_code": "enforced_spend_limit_reached"}},
-            Refused,
+            RequestRejected,
         ),
         (500, {"type": "api_error", "message": "Internal"}, ServerFault),
         (502, "<html>Bad gateway</html>", ServerFault),
@@ -232,7 +232,7 @@ async def test_an_error_in_the_middle_of_a_stream(
         (599, "", ServerFault),
     ],
 )
-async def test_an_error_answer(
+async def test_an_error_response_has_its_code(
     kind: str, status: int, error: Any, fault: type[ProviderFault], server: VendorServer
 ) -> None:
     body = error if isinstance(error, str) else {"type": "error", "error": error}
@@ -251,7 +251,7 @@ IN_AN_HOUR = "in an hour, as a date"
 async def test_a_redirect_is_not_followed(kind: str, server: VendorServer) -> None:
     for status in (301, 307):
         server.answers = [refusal(status, "", location=f"{server.url}/elsewhere")]
-        with pytest.raises(Refused, match="redirects"):
+        with pytest.raises(RequestRejected, match="redirects"):
             await parts_of(provider_for(kind, server))
     assert len(server.seen) == 2
 
@@ -271,7 +271,7 @@ async def test_a_redirect_is_not_followed(kind: str, server: VendorServer) -> No
         ({}, None, None),
     ],
 )
-async def test_the_wait_that_the_vendor_asks_for(
+async def test_retry_after_of_the_vendor_is_reported(
     kind: str, headers: dict[str, str], least: float | None, most: float | None, server: VendorServer
 ) -> None:
     if headers.get("retry-after") == IN_AN_HOUR:
@@ -301,7 +301,7 @@ async def test_silence_is_unreachable(kind: str, server: VendorServer) -> None:
 
 
 @pytest.mark.parametrize("kind", VENDORS)
-async def test_a_server_that_never_hangs_up_does_not_hold_the_turn(kind: str, server: VendorServer) -> None:
+async def test_an_open_connection_does_not_delay_the_turn(kind: str, server: VendorServer) -> None:
     server.answers = [Answer(whole(kind), end="hang")]
     began = time.monotonic()
     assert (await turn_of(provider_for(kind, server))).blocks == (Text("Hello there"),)
@@ -309,7 +309,7 @@ async def test_a_server_that_never_hangs_up_does_not_hold_the_turn(kind: str, se
 
 
 @pytest.mark.parametrize("kind", VENDORS)
-async def test_nobody_listens(kind: str, server: VendorServer) -> None:
+async def test_a_refused_connection_is_reported(kind: str, server: VendorServer) -> None:
     await server.stop()
     with pytest.raises(Unreachable):
         await parts_of(provider_for(kind, server))
@@ -343,12 +343,10 @@ async def test_leaving_the_iteration_closes_the_connection(kind: str, server: Ve
 
 
 @pytest.mark.parametrize("kind", VENDORS)
-async def test_an_address_that_is_not_allowed_is_refused_with_its_reason(
-    kind: str, server: VendorServer
-) -> None:
+async def test_a_forbidden_address_is_rejected_with_the_reason(kind: str, server: VendorServer) -> None:
     async with egress_client(EgressPolicy(), ModelTraffic()) as client:
         provider = provider_for(kind, server, http_client=client)
-        with pytest.raises(Refused, match=r"loopback.*PLANGATE_ALLOW_HOSTS"):
+        with pytest.raises(RequestRejected, match=r"loopback.*PLANGATE_ALLOW_HOSTS"):
             await parts_of(provider)
         assert not client.is_closed
     assert not server.seen
@@ -357,7 +355,7 @@ async def test_an_address_that_is_not_allowed_is_refused_with_its_reason(
 @pytest.mark.parametrize("kind", VENDORS)
 async def test_an_allowed_host_answers_through_the_checked_transport(kind: str, server: VendorServer) -> None:
     server.answers = [Answer(whole(kind))]
-    policy = EgressPolicy.of([f"127.0.0.1:{server.port}"])
+    policy = EgressPolicy.from_hosts([f"127.0.0.1:{server.port}"])
     async with egress_client(policy, ModelTraffic()) as client:
         provider = provider_for(kind, server, http_client=client)
         assert (await turn_of(provider)).blocks == (Text("Hello there"),)
@@ -366,9 +364,9 @@ async def test_an_allowed_host_answers_through_the_checked_transport(kind: str, 
 @pytest.mark.parametrize("kind", VENDORS)
 async def test_an_endless_answer_is_stopped(kind: str, server: VendorServer) -> None:
     server.answers = [Answer([*whole(kind)[:2], *[": more\n" * 100] * 100])]
-    policy = EgressPolicy.of(["127.0.0.1"])
+    policy = EgressPolicy.from_hosts(["127.0.0.1"])
     traffic = ModelTraffic(ModelBounds(line_bytes=9_000, bytes_per_token=100))
     async with egress_client(policy, traffic) as client:
         provider = provider_for(kind, server, http_client=client)
-        with pytest.raises(Refused, match="more than 10000 bytes"):
+        with pytest.raises(RequestRejected, match="more than 10000 bytes"):
             await parts_of(provider, request(max_output_tokens=10))

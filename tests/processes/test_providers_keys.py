@@ -1,20 +1,21 @@
-"""Whose key goes where: secrets of the tenant, variables that the operator listed, and nothing else."""
+"""Which key is sent where: secrets of the tenant, listed variables, and nothing else."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
 from plangate.spec.assembly import assemble
-from plangate.spec.models import RuntimeSpec
 
 from app.agents.providers import ProviderPool, ProviderUnavailable
-from app.base.egress import EgressPolicy
+from app.base.egress_policy import EgressPolicy
 from app.llm.messages import StreamPart, Text, TurnDone
-from app.llm.provider import Refused
-from app.runtimes.models import Runtime
+from app.llm.provider import RequestRejected
+from app.runtimes.models import Runtime, RuntimeRecord
 from tests.processes.aimock.vendor_server import (
     PLACES,
     VENDORS,
@@ -54,14 +55,13 @@ class Kept:
 
 def runtime(kind: str, *, tenant: str = "acme", declared: bool = True, **provider: Any) -> Runtime:
     place: dict[str, Any] = PLACES.get(kind, {})
-    spec = RuntimeSpec.model_validate(
-        {
-            "tenant": {"resourceId": tenant},
-            "agents": [{"name": "solo", "role": "specialist", "model": {"id": "m", "provider": kind}}],
-            "providers": {kind: {**place, **provider}} if declared else {},
-        }
-    )
-    return Runtime.from_spec(tenant, "rt_1", "default", 1, "", spec)
+    spec = {
+        "tenant": {"resourceId": tenant},
+        "agents": [{"name": "solo", "role": "specialist", "model": {"id": "m", "provider": kind}}],
+        "providers": {kind: {**place, **provider}} if declared else {},
+    }
+    record = RuntimeRecord("rt_1", "default", 1, b"", datetime.now(UTC), None, json.dumps(spec).encode())
+    return Runtime.from_record(tenant, record)
 
 
 @asynccontextmanager
@@ -73,7 +73,7 @@ async def pool(
     aws_tenants: Sequence[str] = (),
     **secrets: str,
 ) -> AsyncIterator[ProviderPool]:
-    policy = EgressPolicy.of([allow] if allow else [])
+    policy = EgressPolicy.from_hosts([allow] if allow else [])
     kept: Any = Kept(**secrets)
     made = ProviderPool(kept, policy, operator or {}, local=local, aws_tenants=aws_tenants)
     try:
@@ -119,7 +119,7 @@ def environment(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
 
 
 @pytest.mark.parametrize("kind", ["anthropic", "openai"])
-async def test_a_listed_variable_goes_to_its_host(
+async def test_a_listed_variable_is_sent_to_its_host(
     kind: str, server: VendorServer, environment: Callable[..., None]
 ) -> None:
     path = "/v1" if kind == "openai" else ""
@@ -133,7 +133,7 @@ async def test_a_listed_variable_goes_to_its_host(
 
 
 @pytest.mark.parametrize("kind", ["anthropic", "openai"])
-async def test_a_listed_variable_goes_to_no_other_host(
+async def test_a_listed_variable_is_sent_to_no_other_host(
     kind: str, server: VendorServer, environment: Callable[..., None]
 ) -> None:
     environment(TEAM_KEY="sk-team", **{BASE_URLS[kind]: server.url})
@@ -145,7 +145,7 @@ async def test_a_listed_variable_goes_to_no_other_host(
 
 @pytest.mark.parametrize("kind", VENDORS)
 @pytest.mark.parametrize("local", [True, False])
-async def test_a_variable_is_tied_to_the_host_that_a_kind_and_a_region_have(
+async def test_a_variable_is_bound_to_the_host_of_kind_and_region(
     kind: str, local: bool, environment: Callable[..., None]
 ) -> None:
     environment(TEAM_KEY="sk-team")
@@ -160,7 +160,7 @@ async def test_a_variable_is_tied_to_the_host_that_a_kind_and_a_region_have(
 
 @pytest.mark.parametrize("kind", VENDORS)
 @pytest.mark.parametrize("local", [True, False])
-async def test_a_variable_that_is_not_listed_or_not_set(
+async def test_an_unlisted_or_unset_variable_is_rejected(
     kind: str, local: bool, environment: Callable[..., None]
 ) -> None:
     environment(HOME_KEY="sk-home")
@@ -172,7 +172,7 @@ async def test_a_variable_that_is_not_listed_or_not_set(
 
 
 @pytest.mark.parametrize("kind", VENDORS)
-async def test_an_address_of_the_spec_gets_no_variable_even_if_it_is_listed_for_it(
+async def test_a_base_url_of_the_spec_gets_no_variable(
     kind: str, server: VendorServer, environment: Callable[..., None]
 ) -> None:
     environment(TEAM_KEY="sk-team")
@@ -202,7 +202,7 @@ async def test_a_cloud_account_of_the_operators_is_never_used(
 
 @pytest.mark.parametrize("declared", [True, False])
 @pytest.mark.parametrize("kind", ["anthropic", "openai"])
-async def test_the_operators_key_is_for_the_local_service_and_for_where_it_is_listed(
+async def test_the_operators_key_is_used_locally_or_where_listed(
     kind: str, declared: bool, server: VendorServer, environment: Callable[..., None]
 ) -> None:
     name, spec = f"{kind.upper()}_API_KEY", runtime(kind, declared=declared)
@@ -236,7 +236,7 @@ async def test_a_secret_goes_to_the_address_of_its_spec_through_the_checked_tran
     path = "" if kind in ("anthropic", "bedrock") else "/v1"
     spec = runtime(kind, baseUrl=server.url + path, apiKey={"secret": "s"})
     async with pool(s="sk-tenant") as providers:
-        with pytest.raises(Refused, match=r"loopback.*PLANGATE_ALLOW_HOSTS"):
+        with pytest.raises(RequestRejected, match=r"loopback.*PLANGATE_ALLOW_HOSTS"):
             await turn(providers, spec)
     assert not server.seen
     server.answers = [Answer(whole(kind))]
@@ -247,20 +247,20 @@ async def test_a_secret_goes_to_the_address_of_its_spec_through_the_checked_tran
 
 
 @pytest.mark.parametrize("kind", VENDORS)
-async def test_a_secret_of_another_tenant_is_none(kind: str) -> None:
+async def test_a_secret_of_another_tenant_is_not_found(kind: str) -> None:
     async with pool(s="sk-tenant") as providers:
         says = await refusal_of(providers, runtime(kind, tenant="other", apiKey={"secret": "s"}))
     assert says == f"The secret 's' of provider {kind!r} does not exist: PUT /secrets/s."
 
 
-async def test_a_key_that_cannot_be_one_says_so_without_its_words() -> None:
+async def test_an_invalid_key_is_reported_without_its_text() -> None:
     async with pool(s='{"client_email": "words"}') as providers:
         says = await refusal_of(providers, runtime("vertex", apiKey={"secret": "s"}))
     assert says.startswith("The provider's key looks like the JSON of a service account but is invalid")
     assert "words" not in says
 
 
-def test_what_the_specs_here_say_can_be_registered() -> None:
+def test_the_specs_of_these_tests_register() -> None:
     for kind in VENDORS:
         for key in ({"apiKeyEnv": "TEAM_KEY"}, {"apiKey": {"secret": "s"}, "baseUrl": "https://x.test"}):
             assemble(runtime(kind, **key).spec)

@@ -1,4 +1,4 @@
-"""Claude on Bedrock and on Vertex: what these do otherwise than Anthropic, against a server that says every byte."""
+"""Claude on Bedrock and Vertex: differences from Anthropic, against a server that sends scripted bytes."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from app.llm.provider import (
     Overloaded,
     ProviderFault,
     RateLimited,
-    Refused,
+    RequestRejected,
     ServerFault,
     Unreachable,
 )
@@ -69,7 +69,7 @@ def pieces(data: bytes, size: int) -> list[str | bytes]:
 
 
 @pytest.mark.parametrize("size", [1, 7, 64, 100_000])
-async def test_bedrocks_frames_may_come_in_any_pieces(size: int, server: VendorServer) -> None:
+async def test_bedrock_frames_may_arrive_in_any_pieces(size: int, server: VendorServer) -> None:
     events = [a_start(), *a_text(0, "Two ", "calls."), *a_tool(1, "t1", "first", '{"a"', ": 1}")]
     events += [*a_tool(2, "t2", "second", ""), *a_end("tool_use")]
     server.answers = [Answer(pieces(framed(events), size), headers={"content-type": FRAMES})]
@@ -83,7 +83,7 @@ async def test_bedrocks_frames_may_come_in_any_pieces(size: int, server: VendorS
     )
 
 
-async def test_bedrocks_other_frames_and_what_it_adds_to_the_end_are_passed_over(
+async def test_unknown_bedrock_frames_are_ignored(
     server: VendorServer,
 ) -> None:
     metrics = {"inputTokenCount": 10, "outputTokenCount": 7, "invocationLatency": 1800}
@@ -104,9 +104,7 @@ async def test_bedrocks_other_frames_and_what_it_adds_to_the_end_are_passed_over
 
 
 @pytest.mark.parametrize("end", ["whole", "cut", "reset"])
-async def test_a_bedrock_stream_cut_in_the_middle_of_a_frame_is_no_turn(
-    end: str, server: VendorServer
-) -> None:
+async def test_a_bedrock_stream_cut_inside_a_frame_is_not_a_turn(end: str, server: VendorServer) -> None:
     data = framed(whole("bedrock"))
     last = len(framed(whole("bedrock")[-1:]))
     for cut in (1, 11, 13, 60, len(data) - last - 1, len(data) - last + 5, len(data) - 1):
@@ -139,7 +137,7 @@ CHUNK = {":event-type": "chunk", ":message-type": "event"}
         (frame(CHUNK, b'{"bytes": "/w=="}'), "it contains no bytes of an event"),
     ],
 )
-async def test_a_spoilt_frame_breaks_the_turn_and_what_was_used_is_known(
+async def test_a_corrupt_frame_ends_the_turn_with_its_usage(
     spoilt: bytes, says: str, server: VendorServer
 ) -> None:
     server.answers = [Answer([a_start(), *a_text(0, "x"), spoilt, *a_end()])]
@@ -157,7 +155,7 @@ async def test_a_spoilt_frame_breaks_the_turn_and_what_was_used_is_known(
         ("internalServerException", "Internal", ServerFault),
         ("modelTimeoutException", "late", Unreachable),
         ("serviceUnavailableException", "no capacity", Overloaded),
-        ("validationException", "tools.0: bad", Refused),
+        ("validationException", "tools.0: bad", RequestRejected),
         ("validationException", "Input is too long for requested model.", ContextOverflow),
         ("exceptionOfTomorrow", "?", ServerFault),
     ],
@@ -186,9 +184,7 @@ async def test_an_exception_in_the_middle_of_bedrocks_stream(
         (frame({":message-type": "exception"}, b'{"Message": "So"}'), "The provider aborted the stream: So"),
     ],
 )
-async def test_an_error_frame_is_a_fault_of_the_server(
-    spoilt: bytes, says: str, server: VendorServer
-) -> None:
+async def test_an_error_frame_is_a_server_error(spoilt: bytes, says: str, server: VendorServer) -> None:
     server.answers = [Answer([a_start(), spoilt, *a_end()])]
     with pytest.raises(ServerFault) as raised:
         await parts_of(provider_for("bedrock", server))
@@ -219,7 +215,7 @@ async def test_an_error_frame_is_a_fault_of_the_server(
             "bedrock",
             400,
             {"message": "The provided model identifier is invalid."},
-            Refused,
+            RequestRejected,
             "The provider returned 400: The provided model identifier is invalid.",
         ),
         (
@@ -246,7 +242,7 @@ async def test_an_error_frame_is_a_fault_of_the_server(
             NotAuthorized,
             "The provider returned 403: Permission denied",
         ),
-        ("vertex", 400, [], Refused, "The provider returned 400: Error code: 400 - []"),
+        ("vertex", 400, [], RequestRejected, "The provider returned 400: Error code: 400 - []"),
         (
             "vertex",
             401,
@@ -263,7 +259,7 @@ async def test_an_error_frame_is_a_fault_of_the_server(
         ),
     ],
 )
-async def test_an_error_answer_in_the_platforms_own_words(
+async def test_an_error_response_of_the_platform_is_mapped(
     kind: str, status: int, body: Any, fault: type[ProviderFault], says: str, server: VendorServer
 ) -> None:
     server.answers = [refusal(status, body)]
@@ -303,8 +299,8 @@ async def test_a_model_id_is_one_segment_of_the_path(
 
 
 @pytest.mark.parametrize("model", [".", "..", ";x", "..;x"])
-async def test_a_model_id_that_would_leave_its_path_is_refused(model: str, server: VendorServer) -> None:
-    with pytest.raises(Refused) as refused:
+async def test_a_model_id_that_leaves_its_path_is_rejected(model: str, server: VendorServer) -> None:
+    with pytest.raises(RequestRejected) as refused:
         await parts_of(provider_for("bedrock", server), request(model=model))
     says = f"The model id {model!r} cannot be part of a URL; use a Bedrock model id."
     assert refused.value.message == says
@@ -314,7 +310,7 @@ async def test_a_model_id_that_would_leave_its_path_is_refused(model: str, serve
 # --- Vertex ---
 
 
-async def test_vertex_events_of_its_own_are_passed_over(server: VendorServer) -> None:
+async def test_vertex_specific_events_are_ignored(server: VendorServer) -> None:
     usage = {"input_tokens": 9, "output_tokens": 1, "cache_read_input_tokens": None, "tiers": {"x": {}}}
     first, *rest = whole("vertex")
     server.answers = [Answer([sse("vertex_event", usage=usage), first, sse("ping"), *rest])]
@@ -338,7 +334,7 @@ async def test_a_service_account_signs_its_token(server: VendorServer) -> None:
     assert "PRIVATE KEY" not in json.dumps([seen.headers, seen.body])
 
 
-async def test_each_turn_has_a_token_of_its_own(server: VendorServer) -> None:
+async def test_each_turn_has_its_own_token(server: VendorServer) -> None:
     tokens = iter(["of the start", "first", "second"])
     place = {"project": "p", "region": "r", "base_url": f"{server.url}/v1"}
     provider = VertexProvider(lambda: next(tokens), None, None, **place)

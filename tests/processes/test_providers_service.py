@@ -1,4 +1,4 @@
-"""A query of the service that a vendor answers: registered, streamed, repeated after a fault, priced."""
+"""A query answered by a vendor: registered, streamed, retried after a fault, priced."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
-from app.assembly import Site
-from app.calls.tool_calls import TRUNCATED
+from app.calls.arguments import TRUNCATED
+from app.deployment import Deployment
 from app.llm.messages import Usage
 from app.llm.prices import price
 from tests.processes.aimock.vendor_server import (
@@ -54,7 +54,7 @@ async def server() -> AsyncIterator[VendorServer]:
 
 
 @pytest_asyncio.fixture
-async def service(cluster: Cluster, site: Site, server: VendorServer) -> AsyncIterator[World]:
+async def service(cluster: Cluster, site: Deployment, server: VendorServer) -> AsyncIterator[World]:
     async with world(site, cluster.operator_key, allow_hosts=[f"127.0.0.1:{server.port}"]) as running:
         yield running
 
@@ -67,7 +67,7 @@ def asking(kind: str, server: VendorServer, **parts: Any) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("kind", VENDORS)
-async def test_a_query_is_answered_after_a_fault_and_has_its_price(
+async def test_a_query_succeeds_after_a_fault_and_is_priced(
     kind: str, service: World, server: VendorServer
 ) -> None:
     registered = await service.api.register(asking(kind, server, limits={"maxCostUsd": 1.0}))
@@ -90,7 +90,7 @@ async def test_a_query_is_answered_after_a_fault_and_has_its_price(
     assert LITERAL not in str(await service.api.events(query["id"]))
 
 
-async def test_a_name_of_the_vendors_that_has_no_price_leaves_the_price_of_the_one_asked_for(
+async def test_the_requested_model_prices_an_unknown_response_name(
     service: World, server: VendorServer
 ) -> None:
     """What answers is called `model-1-exact`. `maxCostUsd` would have nothing to count."""
@@ -124,7 +124,7 @@ def told(kind: str, body: Any) -> list[str]:
 
 
 @pytest.mark.parametrize("kind", VENDORS)
-async def test_what_is_no_call_is_never_made_and_the_vendors_model_is_told(
+async def test_an_invalid_call_is_returned_to_the_vendors_model(
     kind: str, service: World, server: VendorServer
 ) -> None:
     """A tool that is not there, arguments that do not match, arguments that are no JSON; and a turn that was cut, with
@@ -158,7 +158,7 @@ async def test_what_is_no_call_is_never_made_and_the_vendors_model_is_told(
     ]
 
 
-async def test_a_platform_without_what_it_needs_is_not_registered(service: World) -> None:
+async def test_a_platform_with_missing_fields_is_rejected(service: World) -> None:
     spec = specs.spec(providers={"v": {"kind": "vertex", "region": "us-east5", "apiKey": LITERAL}})
     answer = await service.api.post("/runtimes", spec)
     assert answer.status_code == 422
@@ -167,7 +167,7 @@ async def test_a_platform_without_what_it_needs_is_not_registered(service: World
 
 
 async def test_300_queries_stream_from_a_model_at_once(
-    cluster: Cluster, site: Site, monkeypatch: pytest.MonkeyPatch
+    cluster: Cluster, site: Deployment, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """At the operator's address, where the client of the vendor kept the limits of its library."""
     gate = Gate("openai", 300)
@@ -186,8 +186,8 @@ async def test_300_queries_stream_from_a_model_at_once(
 
 
 @pytest.mark.parametrize("kind", ["anthropic", "openai"])
-async def test_a_query_whose_provider_sends_too_much_fails_once(
-    kind: str, cluster: Cluster, site: Site, server: VendorServer
+async def test_a_provider_that_sends_too_much_fails_its_query_once(
+    kind: str, cluster: Cluster, site: Deployment, server: VendorServer
 ) -> None:
     settings = {
         "allow_hosts": [f"127.0.0.1:{server.port}"],
@@ -205,8 +205,8 @@ async def test_a_query_whose_provider_sends_too_much_fails_once(
         for answer, what in zip((too_long, too_much), says, strict=True):
             server.answers = [answer]
             error = (await running.api.run("Hello"))["error"]
-            assert error == {"code": "provider_refused_request", "message": f"The provider sent {what}."}
+            assert error == {"code": "provider_rejected_request", "message": f"The provider sent {what}."}
         numbers = (await running.operator().get("/metrics")).text
-        assert 'plangate_model_streams_cut_total{bound="line"} 1.0' in numbers
-        assert 'plangate_model_streams_cut_total{bound="bytes"} 1.0' in numbers
+        assert 'plangate_model_streams_ended_total{bound="line"} 1.0' in numbers
+        assert 'plangate_model_streams_ended_total{bound="bytes"} 1.0' in numbers
         assert "plangate_model_streams 0.0" in numbers

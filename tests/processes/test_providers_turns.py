@@ -1,4 +1,4 @@
-"""Turns that come to their end, and what is sent for them, against a server that says every byte."""
+"""Complete turns and their requests, against a server that sends scripted bytes."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from app.llm.messages import (
     TextDelta,
     Thinking,
     ThinkingDelta,
-    ToolResult,
+    ToolResultPart,
     ToolUse,
     TurnDone,
     Usage,
@@ -70,14 +70,14 @@ async def test_text_is_streamed_and_whole_at_the_end(kind: str, server: VendorSe
 
 
 @pytest.mark.parametrize("kind", CLAUDES)
-async def test_claude_counts_what_the_cache_gave(kind: str, server: VendorServer) -> None:
+async def test_anthropic_counts_cached_tokens(kind: str, server: VendorServer) -> None:
     start = a_start(cache_read_input_tokens=100, cache_creation_input_tokens=20)
     end = a_end(output_tokens_details={"thinking_tokens": 4})
     server.answers = [Answer([start, *a_text(0, "x"), *end])]
     assert (await turn_of(provider_for(kind, server))).usage == Usage(10, 7, 100, 20, 4)
 
 
-async def test_openai_counts_the_cache_apart_and_bears_a_server_without_usage(server: VendorServer) -> None:
+async def test_openai_counts_cached_tokens_and_accepts_missing_usage(server: VendorServer) -> None:
     server.answers = [Answer(whole("openai")), Answer([o_chunk({"content": "x"}, "stop")])]
     assert (await turn_of(provider_for("openai", server))).usage == Usage(10, 7, 20, 0, 3)
     assert (await turn_of(provider_for("openai", server))).usage == Usage()
@@ -95,7 +95,7 @@ async def test_a_connection_is_used_again(server: VendorServer) -> None:
 
 
 @pytest.mark.parametrize("kind", VENDORS)
-async def test_parallel_calls_keep_their_words_apart(kind: str, server: VendorServer) -> None:
+async def test_parallel_calls_keep_their_arguments_separate(kind: str, server: VendorServer) -> None:
     spaced = '{ "a" : 1.0,\n "b":"\\u00fc"}'
     if kind in CLAUDES:
         events = [a_start(), *a_text(0, "Two."), *a_tool(1, "t1", "first", spaced[:5], spaced[5:])]
@@ -110,7 +110,7 @@ async def test_parallel_calls_keep_their_words_apart(kind: str, server: VendorSe
     assert done.blocks == (Text("Two."), ToolUse("t1", "first", spaced), ToolUse("t2", "second", "{}"))
 
 
-async def test_openai_bears_calls_without_index_and_with_one_index_for_all(server: VendorServer) -> None:
+async def test_openai_accepts_calls_with_missing_or_equal_indexes(server: VendorServer) -> None:
     for index in (None, 0):
         events = [o_call(index, "t1", "first", '{"a":'), o_call(index, "t1", None, "1}")]
         events += [o_call(index, "t2", "second", "{}"), o_chunk({}, "stop"), O_DONE]
@@ -121,7 +121,7 @@ async def test_openai_bears_calls_without_index_and_with_one_index_for_all(serve
 
 
 @pytest.mark.parametrize("kind", VENDORS)
-async def test_invalid_tool_json_is_handed_on_as_it_was_written(kind: str, server: VendorServer) -> None:
+async def test_invalid_tool_json_is_passed_on_unchanged(kind: str, server: VendorServer) -> None:
     server.answers = [Answer(calling(kind, '{"a": tru'))]
     done = await turn_of(provider_for(kind, server))
     assert done.blocks == (ToolUse("t1", "first", '{"a": tru'),)
@@ -142,7 +142,7 @@ async def test_a_call_cut_by_the_limit_never_becomes_json(
 
 
 @pytest.mark.parametrize("kind", CLAUDES)
-async def test_claudes_thinking_goes_back_unchanged(kind: str, server: VendorServer) -> None:
+async def test_anthropic_thinking_is_sent_back_unchanged(kind: str, server: VendorServer) -> None:
     thinking = a_block(
         0,
         {"type": "thinking", "thinking": "", "signature": ""},
@@ -161,7 +161,7 @@ async def test_claudes_thinking_goes_back_unchanged(kind: str, server: VendorSer
     history = (
         Message("user", (Text("Hello"),)),
         Message("assistant", (Thinking("of another vendor"), *done.blocks)),
-        Message("user", (Text("And?"), ToolResult("t1", "42"))),
+        Message("user", (Text("And?"), ToolResultPart("t1", "42"))),
     )
     await turn_of(provider_for(kind, server), request(*history, thinking=budget))
     sent = server.seen[1].body
@@ -195,7 +195,9 @@ async def test_openai_reasoning_is_thinking(server: VendorServer) -> None:
         ("openai", [o_chunk({"content": ""}, "content_filter")], "refusal"),
     ],
 )
-async def test_why_a_turn_ended(kind: str, events: list[str], stop_reason: str, server: VendorServer) -> None:
+async def test_stop_reasons_are_mapped(
+    kind: str, events: list[str], stop_reason: str, server: VendorServer
+) -> None:
     server.answers = [Answer(events)]
     assert (await turn_of(provider_for(kind, server))).stop_reason == stop_reason
 
@@ -255,7 +257,7 @@ async def test_the_environment_adds_nothing(
 
 
 @pytest.mark.parametrize("kind", VENDORS)
-def test_without_a_key_no_account_of_the_operators_is_used(kind: str, operators_accounts: Tripwire) -> None:
+def test_without_a_key_no_operator_account_is_used(kind: str, operators_accounts: Tripwire) -> None:
     with pytest.raises(ProviderNotBuilt, match="has no key"):
         build_provider(kind, options=PLACES.get(kind))
     assert not operators_accounts.asked
@@ -266,7 +268,7 @@ async def test_claudes_body(kind: str, server: VendorServer) -> None:
     history = (
         Message("user", (Text("Go"),)),
         Message("assistant", (Text(""), ToolUse("t1", "first", '{"a": tru'), ToolUse("t2", "second", "{}"))),
-        Message("user", (ToolResult("t1", "not JSON", True), ToolResult("t2", "{}"))),
+        Message("user", (ToolResultPart("t1", "not JSON", True), ToolResultPart("t2", "{}"))),
         Message("assistant", (Thinking("unsigned"),)),
     )
     server.answers = [Answer(whole(kind))]
@@ -308,7 +310,7 @@ VERSION = {"anthropic_version": "2026-10-21"}
         ("vertex", f"{VERTEX_PATH}:streamRawPredict", {"stream": True, **VERSION}),
     ],
 )
-async def test_where_claude_is_asked(
+async def test_anthropic_requests_use_the_configured_address(
     kind: str, path: str, in_body: dict[str, Any], server: VendorServer
 ) -> None:
     """The platforms want the model in the path and not in the body, and the version of the API in the body."""
@@ -337,7 +339,7 @@ async def test_the_parameters_of_a_model_are_sent(kind: str, server: VendorServe
 
 
 @pytest.mark.parametrize("kind", VENDORS)
-async def test_extra_wins_over_what_the_adapter_writes(kind: str, server: VendorServer) -> None:
+async def test_extra_overrides_the_adapters_fields(kind: str, server: VendorServer) -> None:
     server.answers = [Answer(whole(kind))]
     extra = {"max_tokens": 7, "anthropic_version": "bedrock-2023-05-31"}
     await turn_of(provider_for(kind, server), request(max_output_tokens=99, extra=extra))
@@ -348,9 +350,9 @@ async def test_openai_body(server: VendorServer) -> None:
     history = (
         Message("user", (Text("Go"),)),
         Message("assistant", (Thinking("hm"), Text("Well"), ToolUse("t1", "first", '{ "a":1}'))),
-        Message("user", (Text("And?"), ToolResult("t1", "42"))),
+        Message("user", (Text("And?"), ToolResultPart("t1", "42"))),
         Message("assistant", (ToolUse("t2", "second", "{oops"),)),
-        Message("user", (ToolResult("t2", "not JSON", True),)),
+        Message("user", (ToolResultPart("t2", "not JSON", True),)),
     )
     settings: dict[str, Any] = {"max_output_tokens": 99, "thinking": {"effort": "low"}, "extra": {"seed": 7}}
     server.answers = [Answer(whole("openai"))]

@@ -1,4 +1,5 @@
-"""`make demo EXAMPLE=questions`: an answer whose glimpse holds the number, and no flight in any prompt or event."""
+"""`make demo EXAMPLE=questions`: the glimpse of the answer holds the number, and no flight is in any prompt or
+event."""
 
 from __future__ import annotations
 
@@ -35,7 +36,7 @@ def lab() -> Iterator[Desk]:
 
 @pytest.fixture(scope="module")
 def first(lab: Desk) -> Done:
-    return lab.run()
+    return lab.run("--yes")
 
 
 @pytest.fixture(scope="module")
@@ -73,7 +74,7 @@ def test_the_question_is_answered(lab: Desk, first: Done, delays: dict[str, list
     assert "worst_delay from" in first.stdout and "to 1,301" in " ".join(first.stdout.split())
 
 
-def test_the_value_is_what_the_files_say(lab: Desk, first: Done, delays: dict[str, list[int]]) -> None:
+def test_the_answer_matches_the_files(lab: Desk, first: Done, delays: dict[str, list[int]]) -> None:
     with lab.service() as client:
         id = found("QueryResult/[0-9a-f]{64}", first.stdout).rpartition("/")[2]
         value = client.get(f"/references/QueryResult/{id}").json()
@@ -98,7 +99,7 @@ def test_no_row_is_in_any_record(lab: Desk, first: Done) -> None:
     assert json.dumps(rows[0], separators=(",", ":")) in everything
 
 
-def test_the_profile_is_made_once(lab: Desk, first: Done) -> None:
+def test_the_source_is_profiled_once(lab: Desk, first: Done) -> None:
     assert "… flights" in first.stdout
     again = lab.run()
     assert again.returncode == 0, again.stdout + again.stderr
@@ -111,7 +112,7 @@ def test_the_profile_is_made_once(lab: Desk, first: Done) -> None:
     assert column["content"]["sampledRows"] == 10_000
 
 
-def test_the_files_are_as_they_were(lab: Desk, first: Done) -> None:
+def test_the_files_are_unchanged(lab: Desk, first: Done) -> None:
     unpacked: Path = lab.data / "files"
     assert sorted(p.name for p in unpacked.iterdir()) == [
         "airlines.csv",

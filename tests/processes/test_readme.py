@@ -1,4 +1,4 @@
-"""The README's commands, run as they stand there: in one bash, in order, on a service that they start themselves."""
+"""The README's commands, run in order in one bash, on a service that they start."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ def run(command: list[str], env: dict[str, str]) -> str:
 
 
 @pytest.mark.skipif(not shutil.which("curl"), reason="the README's commands need curl")
-def test_from_nothing_to_an_approved_plan_with_curl(folder: Path) -> None:
+def test_the_readme_leads_to_an_approved_plan_with_curl(folder: Path) -> None:
     found = blocks("From nothing to an approved plan with curl alone", "bash")
     script = "\n".join([BEFORE, *found[:-1], CHECK, found[-1]])
     data = folder / "data"
@@ -126,14 +126,14 @@ def test_the_python_library_in_a_few_lines(folder: Path) -> None:
     assert types.index("approval-required") < types.index("approval-decision")
 
 
-def test_what_make_is_said_to_do_it_does() -> None:
+def test_make_does_what_the_readme_says() -> None:
     named = set(re.findall(r"^    make ([a-z]+)", README, re.MULTILINE))
     targets = set(re.findall(r"^([a-z]+):.*##", (ROOT / "Makefile").read_text("utf-8"), re.MULTILINE))
     assert named
     assert named <= targets
 
 
-def test_the_commands_of_plangate_are_ones_that_there_are() -> None:
+def test_the_named_commands_exist() -> None:
     there: set[str] = set()
     for name, command in getattr(get_command(cli), "commands", {}).items():
         inner = getattr(command, "commands", {})

@@ -1,5 +1,4 @@
-"""A system written in Python and the same system dumped to JSON: one runtime, whoever registers it, and the same life
-of the same query, whoever asks it."""
+"""A system written in Python and its JSON dump are one runtime, and its queries behave alike."""
 
 from __future__ import annotations
 
@@ -291,7 +290,7 @@ async def runtime(service: Service) -> AsyncIterator[Runtime]:
         yield opened
 
 
-async def test_what_the_library_registered_curl_registers_again(
+async def test_curl_registers_the_librarys_spec_as_the_same_version(
     runtime: Runtime, service: Service, at: Path
 ) -> None:
     written = system("by-library")
@@ -304,7 +303,7 @@ async def test_what_the_library_registered_curl_registers_again(
     assert (status, read["spec"]) == (200, written.wire)
 
 
-async def test_what_curl_registered_the_library_registers_again(service: Service, at: Path) -> None:
+async def test_the_library_registers_curls_spec_as_the_same_version(service: Service, at: Path) -> None:
     written = system("by-curl")
     status, first = await Curl(service, at, "by-curl").register(written.wire)
     assert (status, first["version"]) == (201, 1)
@@ -312,9 +311,7 @@ async def test_what_curl_registered_the_library_registers_again(service: Service
         assert (opened.id, opened.version, opened.spec) == (first["id"], 1, first["spec"])
 
 
-async def test_what_an_author_would_write_by_hand_is_the_same_version(
-    runtime: Runtime, service: Service, at: Path
-) -> None:
+async def test_a_handwritten_spec_is_the_same_version(runtime: Runtime, service: Service, at: Path) -> None:
     """Without what assembly fills in: it is filled in the same way, whoever wrote the spec."""
     by_hand: dict[str, Any] = json.loads(json.dumps(runtime.spec))
     for name in ("toolkits", "approvalPolicies"):

@@ -1,4 +1,4 @@
-"""Readers that stop reading: what they hold of a service, and for how long."""
+"""Readers that stop reading: how much they hold, and for how long."""
 
 from __future__ import annotations
 

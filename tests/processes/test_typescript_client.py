@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
-import shutil
+import re
 import subprocess
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
 
-import httpx
 import pytest
 
-from tests.support.programs import nodes, npm_program
+from docsite.api_reference import TYPESCRIPT_SETUP, pages
+from tests.support.fresh_projects import install_package, type_check
+from tests.support.guides import FENCE, ROOT
+from tests.support.main_job import check_report
+from tests.support.programs import nodes
 from tests.support.service import Service, folder, serving
 from tests.support.typescript import COMPILED, PACKAGE, build
 
@@ -62,36 +63,37 @@ def test_the_clients_own_tests_pass(node: str) -> None:
 def test_the_main_job_through_the_client(node: str, service: Service) -> None:
     """Register, start, leave the stream and resume it, approve by digest, serve a tool and the actions, read back."""
     env = {"PLANGATE_URL": service.url, "PLANGATE_API_KEY": service.key}
-    told: dict[str, Any] = json.loads(run([node, str(COMPILED / "main_job.mjs")], PACKAGE, **env))
-    assert told["seqs"] == list(range(1, len(told["seqs"]) + 1))
-    assert told["types"][-1] == "finish" and "tool-progress" in told["types"]
-    assert told["calls"] == [{"args": {"name": "ann"}, "toolUseId": "scripted-tool-1", "agent": "planner"}]
-    assert told["sent"] == [{"to": "ann", "cents": 9007199254740991}]
-    assert told["plan"] == "executed" and told["work"] > 5
-    headers = {"Authorization": f"Bearer {service.key}"}
-    with httpx.Client(base_url=service.url, headers=headers) as api:
-        approval = api.get("/approvals", params={"status": "approved"}).json()["items"][0]
-        subject = api.get(f"/approvals/{approval['id']}/subject").content
-    assert told["digest"] == approval["digest"] == hashlib.sha256(subject).hexdigest()
+    report = json.loads(run([node, str(COMPILED / "main_job.mjs")], PACKAGE, **env))
+    check_report(report, service)
+    assert report["types"].count("custom") == 1
 
 
+def typescript_of_reference() -> str:
+    """Return a module with every TypeScript program of the pages of the HTTP API, each in a function of its own."""
+    documented = pages(json.loads((ROOT / "openapi/openapi.json").read_bytes())).items()
+    programs = [
+        match[3]
+        for file, page in documented
+        if not file.endswith("README.md")
+        for match in FENCE.finditer(page)
+        if match[2] == "ts"
+    ]
+    assert len(programs) > 100
+    names = sorted({name for program in programs for name in re.findall(r"= await (\w+)\(\{", program)})
+    return "\n".join(
+        [
+            TYPESCRIPT_SETUP.replace("listApprovals", ", ".join(names)),
+            *(f"export async function program{n}() {{\n{text}}}" for n, text in enumerate(programs)),
+        ]
+    )
+
+
+@pytest.mark.long
 def test_a_fresh_project_installs_and_type_checks_the_package(tmp_path: Path) -> None:
     """The package needs no other one, and its declarations are complete."""
-    node, modules = nodes()[0], npm_program("typescript")[1]
-    npm = shutil.which("npm") or str(Path(node).parent / "npm")
-    env = {
-        "PATH": f"{Path(node).parent}{os.pathsep}{os.environ['PATH']}",
-        "npm_config_cache": str(tmp_path / "cache"),
-    }
-    run([npm, "pack", "--silent", "--ignore-scripts", "--pack-destination", str(tmp_path)], PACKAGE, **env)
-    (packed,) = tmp_path.glob("plangate-*.tgz")
-    project = tmp_path / "project"
-    project.mkdir()
-    (project / "package.json").write_text('{"name": "fresh", "private": true, "type": "module"}')
-    run([npm, "install", "--offline", "--silent", "--no-audit", "--no-fund", str(packed)], project, **env)
-    assert [path.name for path in (project / "node_modules").iterdir() if not path.name.startswith(".")] == [
-        "plangate"
-    ]
+    project = install_package(tmp_path)
+    installed = [path.name for path in (project / "node_modules").iterdir() if not path.name.startswith(".")]
+    assert installed == ["plangate"]
     (project / "use.ts").write_text(
         "import { connect, type PlangateEvent } from 'plangate';\n"
         "const plangate = connect({ url: 'http://127.0.0.1:8700', key: 'plg_x' });\n"
@@ -102,18 +104,10 @@ def test_a_fresh_project_installs_and_type_checks_the_package(tmp_path: Path) ->
         "  return text ?? wrong;\n"
         "}\n"
     )
-    checks = [
-        "--strict",
-        "--noEmit",
-        "--target",
-        "es2022",
-        "--module",
-        "nodenext",
-        "--lib",
-        "es2022,dom,dom.asynciterable",
-    ]
-    run([node, str(modules / "typescript/bin/tsc"), *checks, "use.ts"], project)
+    (project / "reference.ts").write_text(typescript_of_reference(), "utf-8")
+    type_check(project, ["use.ts", "reference.ts"])
+
     assert (
-        run([node, "-e", "import('plangate').then((m) => console.log(typeof m.connect))"], project)
+        run([nodes()[0], "-e", "import('plangate').then((m) => console.log(typeof m.connect))"], project)
         == "function\n"
     )

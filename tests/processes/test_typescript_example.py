@@ -14,6 +14,8 @@ from tests.support.browser import browsing, static_files
 from tests.support.service import Service, folder, serving
 from tests.support.typescript import PACKAGE, build
 
+pytestmark = pytest.mark.long
+
 EVIL = "<img src=x onerror=\"document.title='owned'\">"
 
 

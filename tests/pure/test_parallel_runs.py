@@ -1,4 +1,4 @@
-"""The tests run in several processes, which send their reports to one."""
+"""Reports of tests that run in several processes reach the main process."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def test_next():
 
 @pytest.mark.parametrize("passes", [True, False])
 def test_a_lone_surrogate_in_a_report_does_not_end_the_run(tmp_path: Path, passes: bool) -> None:
-    (tmp_path / "conftest.py").write_text("from tests.conftest import pytest_report_to_serializable\n")
+    (tmp_path / "conftest.py").write_text("from tests.support.reports import pytest_report_to_serializable\n")
     (tmp_path / "pytest.ini").write_text("[pytest]\n")
     (tmp_path / "test_logs.py").write_text(LOGS_A_SURROGATE.replace("PASSES", str(passes)))
     done = subprocess.run(
@@ -36,6 +36,8 @@ def test_a_lone_surrogate_in_a_report_does_not_end_the_run(tmp_path: Path, passe
             "-n1",
             "-p",
             "no:cacheprovider",
+            "-p",
+            "no:schemathesis",
             "--rootdir",
             tmp_path,
             tmp_path,

@@ -1,4 +1,4 @@
-"""The table of `make storm` says what does not hold."""
+"""The table of `make storm` marks figures that do not hold."""
 
 from __future__ import annotations
 

@@ -1,11 +1,12 @@
-"""Each table has one owner, the package whose statements write it. What writes tables of several owners is listed."""
+"""Each table has one owner, the package whose statements write it. Statements that write tables of several owners
+are listed."""
 
 from __future__ import annotations
 
 from tests.support.statements import functions, named_statements, table_uses
 
 OWNED = {
-    "approvals": {"approvals", "approval_votes", "approval_grants"},
+    "approvals": {"approvals", "approval_comments", "approval_votes", "approval_grants"},
     "artifacts": {
         "artifact_chains",
         "artifact_choices",

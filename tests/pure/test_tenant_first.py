@@ -12,7 +12,7 @@ TABLES = tenant_tables()
 PARAMETER = r"(?:(?:\$\d+|v_tenant|p_tenant|tenant|\w+\.tenant)\b|current_setting\('plangate\.tenant'\))"
 """What names a tenant: a parameter, a variable of a function, or the column of an array of tenants that was passed."""
 
-FRAGMENTS = {"app/artifacts/store.py:SHOWN", "app/artifacts/store.py:TAGGED"}
+FRAGMENTS = {"app/artifacts/store.py:WITH_STATUS", "app/artifacts/store.py:TAGGED"}
 """Parts of statements: the condition on the tenant follows."""
 
 SPANNING = {
@@ -29,6 +29,8 @@ SPANNING = {
     "find_key",
     "find_session",
     "key_exists",
+    "list_processes",
+    "list_tenants",
     "operator_counts",
     "presume_dead",
     "purge_forgotten_writes",
@@ -65,7 +67,7 @@ def _unnamed(text: str) -> list[str]:
     return found
 
 
-def test_the_statements_are_found() -> None:
+def test_statements_are_discovered() -> None:
     assert len(STATEMENTS) > 250
     assert len(TABLES) > 30
 
@@ -84,7 +86,7 @@ def test_the_statements_are_found() -> None:
         ("INSERT INTO events (query_id) VALUES ($1)", ["INTO events events"]),
     ],
 )
-def test_a_table_without_its_tenant_is_found(text: str, tables: list[str]) -> None:
+def test_a_table_without_its_tenant_is_reported(text: str, tables: list[str]) -> None:
     assert unnamed(Statement("x", text)) == tables
 
 

@@ -1,4 +1,4 @@
-"""`make storm`: every scenario at full size, and a table of what was required and measured.
+"""`make storm`: every scenario at full size, and a table of bounds and measurements.
 
 python -m tests.storm [--write] [SCENARIO ...]
 """

@@ -1,4 +1,4 @@
-"""What the database of a house says about all of its queries after the faults."""
+"""Invariants of a database after the faults."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""More connections that send nothing than the service has file descriptors."""
+"""More silent connections than the service has file descriptors."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A house for a scenario, and what several scenarios do with it."""
+"""A data directory with its processes, and steps shared by scenarios."""
 
 from __future__ import annotations
 

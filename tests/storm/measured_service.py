@@ -1,4 +1,4 @@
-"""`plangate` on a loop of asyncio whose callbacks are measured; when it ends, the longest are written to a file.
+"""`plangate` on an event loop that measures its callbacks and writes the longest to a file at exit.
 
 python -m tests.storm.measured_service FILE serve ...
 """

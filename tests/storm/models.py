@@ -1,5 +1,4 @@
-"""A model vendor, which is an endpoint for actions too, and kills whichever process asks it, as a query that exhausts the
-memory of its process would."""
+"""A model vendor and action endpoint that can kill the process that calls it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Two deaths of the process under queries with long model calls: all of them run again soon, side by side."""
+"""Two deaths of a process with long model calls in flight: all queries run again soon."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""What tests share: the embedded Postgres, services on a database of their own, clients, specs."""
+"""Support for tests: the embedded Postgres, services with separate databases, clients, specs."""

@@ -1,9 +1,13 @@
-"""What a new API document breaks for programs that were written for the released one.
+"""Incompatibilities of a new API document with the released one.
 
 `make check` compares openapi/openapi.json with openapi/released.json. A change that breaks programs fails, until the part
 of CHANGELOG.md about the next release names it: the text in backticks of the line that this module prints.
 
-    python -m tests.support.api_compatibility
+Until the first release, openapi/released.json is the document that this release will have. Nobody has written a program
+for it, but a change that would break one is still named, so that nobody makes it by mistake.
+
+    python -m tests.support.api_compatibility             check
+    python -m tests.support.api_compatibility --release   make the document the released one, with each release
 """
 
 from __future__ import annotations
@@ -138,9 +142,13 @@ class Comparison:
         for kind, schema in before.items():
             if kind in after:
                 yield from self.schemas(direction, where, schema, after[kind])
-            elif direction == "request" and not any(self._accepts_all(schema) for schema in after.values()):
+            elif direction == "request" and not any(
+                self._accepts_all(self._new, schema) for schema in after.values()
+            ):
                 yield f"`{where}` no longer accepts {kind}"
-        if direction == "response":
+        if direction == "response" and not any(
+            self._accepts_all(self._old, schema) for schema in before.values()
+        ):
             for kind in after.keys() - before.keys():
                 if not kind.startswith(
                     "variant "
@@ -164,8 +172,8 @@ class Comparison:
             str(resolved.get("type")), f"a {resolved.get('type', 'value')}"
         )
 
-    def _accepts_all(self, schema: Schema) -> bool:
-        return not self._resolve(self._new, schema).keys() - {"title", "description", "examples"}
+    def _accepts_all(self, document: Schema, schema: Schema) -> bool:
+        return not self._resolve(document, schema).keys() - {"title", "description", "examples"}
 
     @staticmethod
     def _resolve(document: Schema, schema: Schema) -> Schema:
@@ -216,19 +224,23 @@ def unannounced(changes: Sequence[str], changelog: str) -> list[str]:
     return [change for change in changes if f"`{change.split('`')[1]}`" not in upcoming]
 
 
-def main() -> int:
-    old, new = (
-        json.loads((ROOT / "openapi" / f"{name}.json").read_text()) for name in ("released", "openapi")
-    )
-    left = unannounced(incompatible_changes(old, new), (ROOT / "CHANGELOG.md").read_text())
+def main(*arguments: str, root: Path = ROOT) -> int:
+    """Check the document of a checkout, and print what is wrong. Return the status of the command."""
+    released, current = (root / "openapi" / f"{name}.json" for name in ("released", "openapi"))
+    if "--release" in arguments:
+        released.write_text(current.read_text())
+        return 0
+    old, new = (json.loads(file.read_text()) for file in (released, current))
+    left = unannounced(incompatible_changes(old, new), (root / "CHANGELOG.md").read_text())
     for change in left:
         print(change)
     if left:
         print(
-            "These changes break programs. Undo them, or name them in CHANGELOG.md, with the text in backticks."
+            "These changes to the API break programs that were written for openapi/released.json. Undo them, or name "
+            "each below [Unreleased] in CHANGELOG.md: the text in backticks of its line."
         )
     return bool(left)
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(*sys.argv[1:]))

@@ -1,4 +1,4 @@
-"""A caller of the API: one key, and the handful of verbs that tests repeat."""
+"""A caller of the API: one key, and the requests that tests share."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One Postgres a session, a migrated template in it, and a copy of that for each test."""
+"""One Postgres per session, a migrated template in it, and a copy for each test."""
 
 from __future__ import annotations
 
@@ -10,11 +10,12 @@ from pathlib import Path
 
 import asyncpg
 
-from app.assembly import Site, assemble, prepare_blobs
+from app.assembly import assemble
 from app.base import embedded_postgres
 from app.base.ids import new_id
 from app.base.keys import new_key
 from app.base.postgres.migrate import migrate
+from app.deployment import Deployment, prepare_blobs
 from app.settings import Settings
 
 MASTER = b"a master key of thirty-two bytes"
@@ -38,7 +39,7 @@ def roomy_memory() -> str | None:
     return str(shared) if free > 2 * 1024**3 else None
 
 
-def superuser_dsn(site: Site) -> str:
+def superuser_dsn(site: Deployment) -> str:
     """Return a login for the database that sees and changes everything; the service's own is no superuser."""
     return site.dsn.replace(f"://{embedded_postgres.OWNER}@", f"://{embedded_postgres.SUPERUSER}@")
 
@@ -56,10 +57,10 @@ class Cluster:
         self._numbers = itertools.count(1)
         self._admin: asyncpg.Connection | None = None
 
-    def site(self, database: str) -> Site:
+    def site(self, database: str) -> Deployment:
         dsn, blobs = self.postgres.dsn(database), str(self.folder / "blobs" / database)
         prepare_blobs(blobs)
-        return Site(dsn, dsn, dsn, MASTER, blobs)
+        return Deployment(dsn, dsn, dsn, MASTER, blobs)
 
     async def prepare(self) -> None:
         """Makes the template: the schema, the operator's key, two tenants without limits."""
@@ -69,7 +70,7 @@ class Cluster:
         await migrate(site.migrate_dsn)
         await self._populate(site)
 
-    async def _populate(self, site: Site) -> None:
+    async def _populate(self, site: Deployment) -> None:
         """The operator's key and the tenants of the tests."""
         owner = await asyncpg.connect(site.dsn)
         await owner.execute(
@@ -82,7 +83,7 @@ class Cluster:
                 await services.tenancy.create_tenant(tx, tenant, {})
         await services.db.aclose()
 
-    async def create(self) -> Site:
+    async def create(self) -> Deployment:
         """A new database from the template."""
         assert self._admin is not None
         name = self._name()
@@ -91,7 +92,7 @@ class Cluster:
         )
         return self.site(name)
 
-    async def empty(self) -> Site:
+    async def empty(self) -> Deployment:
         """A new database with nothing in it."""
         assert self._admin is not None
         name = self._name()
@@ -103,7 +104,7 @@ class Cluster:
     def _name(self) -> str:
         return f"test_{next(self._numbers)}"
 
-    async def drop(self, site: Site) -> None:
+    async def drop(self, site: Deployment) -> None:
         assert self._admin is not None
         name = site.dsn.split("@/")[1].split("?")[0]
         await self._admin.execute(f"DROP DATABASE {name} WITH (FORCE)")

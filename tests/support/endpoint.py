@@ -1,4 +1,4 @@
-"""An HTTP endpoint of a user on loopback: records what it is sent and answers as a test says."""
+"""A user's HTTP endpoint on loopback: it records requests and returns scripted responses."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A runtime whose plans are graphs, and a process of the user that carries out its actions."""
+"""A runtime whose plans are graphs, and a client process that carries out its actions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The pages of docs/guides and what stands in their fences: every block says what it is, and so what checks it."""
+"""The pages of docs/guides and their fenced blocks: each block declares its role, and so its check."""
 
 from __future__ import annotations
 
@@ -13,11 +13,13 @@ from typing import Any, Literal
 ROOT = Path(__file__).parents[2]
 FOLDER = ROOT / "docs" / "guides"
 FENCE = re.compile(r"^(`{3,})([^`\n]*)\n(.*?)^\1$", re.MULTILINE | re.DOTALL)
-FILE_NAME = re.compile(r"# ([a-z_]+\.py)\n")
+FILE_NAME = re.compile(r"(?:#|//) ([a-z_]+\.(?:py|ts))\n")
 A_FRAGMENT = "# A fragment"
 ANYTHING = "..."
 
-Role = Literal["program", "installed", "commands", "fragment", "output", "part", "tool", "event", "project"]
+Role = Literal[
+    "program", "typescript", "installed", "commands", "fragment", "output", "part", "tool", "event", "project"
+]
 
 
 class Unknown(ValueError):
@@ -77,7 +79,7 @@ class Page:
         """What is run, in order, each with the output block that follows it; without one it prints nothing."""
         out = []
         for n, block in enumerate(self.blocks):
-            if block.role in ("program", "commands"):
+            if block.role in ("program", "typescript", "commands"):
                 after = self.blocks[n + 1] if n + 1 < len(self.blocks) else None
                 said = after.text if after is not None and after.role == "output" else ""
                 out.append(Example(block, said))
@@ -118,10 +120,12 @@ def _role(page: str, line: int, info: str, text: str, modules: set[str]) -> tupl
     if info == "bash":
         return "commands", None
     named = FILE_NAME.match(text)
+    if info == "ts" and named is not None:
+        return "typescript", named[1]
     if info == "python" and named is not None:
         return ("installed" if named[1].removesuffix(".py") in modules else "program"), named[1]
     raise Unknown(
-        f"{page}:{line}: a block {info!r} that nothing checks. A program in Python begins with '# name.py', what is "
+        f"{page}:{line}: a block {info!r} that nothing checks. A program begins with '# name.py' or '// name.ts', what is "
         f"not run with '{A_FRAGMENT}'; JSON is a 'json part' of a RuntimeSpec, a 'json tool' or a 'json event'"
     )
 

@@ -1,4 +1,4 @@
-"""What runs in the processes for large JSON."""
+"""Functions that run in the processes for large JSON."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from app.base.json.process_pool import JsonProcess
 def note_functions(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Return a list that gets the name of every function that a process runs from now on."""
     names: list[str] = []
-    ask = JsonProcess._ask
+    request = JsonProcess._request
 
     def noting(self: JsonProcess, function: Callable[..., Any], args: tuple[Any, ...], *, keep: bool) -> Any:
         names.append(function.__name__)
-        return ask(self, function, args, keep=keep)
+        return request(self, function, args, keep=keep)
 
-    monkeypatch.setattr(JsonProcess, "_ask", noting)
+    monkeypatch.setattr(JsonProcess, "_request", noting)
     return names

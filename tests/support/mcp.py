@@ -1,4 +1,4 @@
-"""An MCP server that does exactly what a test says, over Streamable HTTP, byte for byte where that matters."""
+"""A scripted MCP server over Streamable HTTP, exact to the byte where it matters."""
 
 from __future__ import annotations
 

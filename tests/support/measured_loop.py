@@ -1,4 +1,4 @@
-"""`plangate` with an event loop that writes down which of its callbacks took much CPU time, as soon as they end.
+"""`plangate` on an event loop that records callbacks with much CPU time as they end.
 
 `python -m tests.support.measured_loop REPORT serve --port 0 ...` runs the command on asyncio's own loop, whose callbacks
 can be measured, in place of uvloop's. Each line of the report is the CPU time of a callback in seconds, and where it was.

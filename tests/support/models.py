@@ -1,4 +1,4 @@
-"""A model that answers as a test says, in the place of a vendor's."""
+"""A scripted model in place of a vendor's."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""An S3 that nobody here wrote: the moto server."""
+"""An independent S3 implementation: the moto server."""
 
 from __future__ import annotations
 

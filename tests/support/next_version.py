@@ -1,4 +1,4 @@
-"""A next version of the schema, for tests of upgrades: one more column, and one function that says something else."""
+"""A next version of the schema for tests of upgrades: one more column and one changed function."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""Fail the test that leaves a TCP socket open. Without this, the garbage collector warns at some later time, and
-names no test.
+"""Fail the test that leaves a TCP socket open. Otherwise, the garbage collector warns later and names no test.
 
 A test must close the sockets that this process opened for it. Those of a module's fixture, and the connections to its
 server, may stay open until the module ends; those of a session's fixture until the session ends.

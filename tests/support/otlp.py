@@ -1,4 +1,4 @@
-"""A receiver of OTLP over HTTP on loopback, and spans as tests read them. What it parses with is OpenTelemetry's own."""
+"""An OTLP receiver over HTTP on loopback, and spans as tests read them, parsed by OpenTelemetry's own code."""
 
 from __future__ import annotations
 

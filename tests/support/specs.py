@@ -1,4 +1,4 @@
-"""Runtime specs for tests: as small as they can be."""
+"""Minimal runtime specs for tests."""
 
 from __future__ import annotations
 

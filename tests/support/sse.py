@@ -1,4 +1,4 @@
-"""Reading streams: frames as a client of the wire sees them."""
+"""Reading streams as a client sees their frames."""
 
 from __future__ import annotations
 

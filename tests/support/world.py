@@ -10,11 +10,13 @@ from typing import Any
 import httpx
 
 from app.api.http import create_app
-from app.assembly import Services, Site, assemble
+from app.assembly import FeatureLimits, Services, assemble
+from app.deployment import Deployment
 from app.settings import Settings
 from app.telemetry.service import Exporter
 from app.tenancy.models import Caller as KeyHolder
 from tests.support.client import Caller
+from tests.support.faults import Faults
 
 SETTINGS = {"slots": 16, "pool_size": 6, "loop_blocked_ms": 60_000}
 
@@ -23,10 +25,11 @@ SETTINGS = {"slots": 16, "pool_size": 6, "loop_blocked_ms": 60_000}
 class World:
     """One process: its services, its application, and ways to call it."""
 
-    site: Site
+    site: Deployment
     services: Services
     http: httpx.AsyncClient
     operator_key: str
+    faults: Faults
     api: Caller = field(init=False)
     other: Caller = field(init=False)
 
@@ -71,17 +74,24 @@ class World:
 
 @contextlib.asynccontextmanager
 async def world(
-    site: Site,
+    site: Deployment,
     operator_key: str,
     *,
     with_worker: bool = True,
     started: bool = True,
     exporter: Callable[[], Exporter] | None = None,
+    limits: FeatureLimits | None = None,
     **settings: Any,
 ) -> AsyncIterator[World]:
     """A process on this database for the length of the block."""
+    faults = Faults()
     services = assemble(
-        Settings(**{**SETTINGS, **settings}), site, with_worker=with_worker, exporter=exporter
+        Settings(**{**SETTINGS, **settings}),
+        site,
+        with_worker=with_worker,
+        exporter=exporter,
+        limits=limits,
+        connect=faults.connect,
     )
     app = create_app(services)
     if started:
@@ -89,6 +99,6 @@ async def world(
     try:
         transport = httpx.ASGITransport(app)
         async with httpx.AsyncClient(transport=transport, base_url="http://plangate", timeout=30) as http:
-            yield World(site, services, http, operator_key)
+            yield World(site, services, http, operator_key, faults)
     finally:
         await services.aclose(grace_s=0)

@@ -1,4 +1,4 @@
-"""What a process of a source of files cannot do, and what it knows."""
+"""Attempts of a source's process to write or to read its environment."""
 
 from __future__ import annotations
 

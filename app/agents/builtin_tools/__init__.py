@@ -1,1 +1,1 @@
-"""The builtin tools of agents."""
+"""The built-in tools of agents."""

@@ -1,14 +1,14 @@
-"""The builtin toolkit `agents`."""
+"""The built-in toolkit `agents`."""
 
 from __future__ import annotations
 
 import orjson
 
 from app.calls.toolkit import ToolCall
-from app.tools.results import Answer, Outcome, ToolError
+from app.tools.results import Answer, ToolError, ToolResult
 
 
-async def call_agent(call: ToolCall) -> Outcome:
+async def call_agent(call: ToolCall) -> ToolResult:
     """Run a routed agent and return its final text, with the artifacts that it published."""
     target = call.run.runtime.agents.get(call.args["agent"])
     if target is None or target.name not in (call.agent.routes or ()):

@@ -1,14 +1,15 @@
-"""The builtin toolkit `artifacts`."""
+"""The built-in toolkit `artifacts`."""
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from typing import Any, Final
 
 from app.agents.builtin_tools.client_workspace import ClientWorkspace
 from app.agents.builtin_tools.workspace import as_builtin_tool
 from app.artifacts.decisions import ArtifactDecisions
-from app.artifacts.models import Artifact, ArtifactTarget, Producer, Publication
+from app.artifacts.models import Artifact, ArtifactFilter, ArtifactTarget, Producer, Publication
 from app.artifacts.publishing import publish
 from app.artifacts.service import ArtifactNotFound, ArtifactService, TargetMoved
 from app.base.blobs.store import StoreUnavailable
@@ -16,7 +17,7 @@ from app.base.json import strict_json
 from app.base.postgres.database import Tx
 from app.calls.toolkit import BuiltinTool, ToolCall
 from app.engine.query_run import retry_while_unavailable
-from app.tools.results import Answer, Outcome, ToolError
+from app.tools.results import Answer, ToolError, ToolResult
 
 LISTED: Final = 20
 TRIES: Final = 5
@@ -33,21 +34,21 @@ class ArtifactTools:
         self._decisions = decisions
 
     def verbs(self) -> dict[str, BuiltinTool]:
-        named: dict[str, BuiltinTool] = {
+        tools: dict[str, BuiltinTool] = {
             "artifact_publish": self._publish,
             "artifact_get": self._get,
             "artifact_list": self._list,
             "artifact_withdraw": self._withdraw,
             "artifact_choose": self._choose,
         }
-        return {name: as_builtin_tool(verb) for name, verb in named.items()}
+        return {name: as_builtin_tool(verb) for name, verb in tools.items()}
 
-    async def _publish(self, call: ToolCall) -> Outcome:
-        done = await call.run.look(lambda tx: self._artifacts.of_call(tx, call.scope.work_id))
+    async def _publish(self, call: ToolCall) -> ToolResult:
+        done = await call.run.read(lambda tx: self._artifacts.of_call(tx, call.scope.work_id))
         if done is not None:  # before a crash
             return Answer(done.wire())
         args = call.args
-        asked = Publication(
+        publication = Publication(
             args["channel"],
             args["path"],
             args.get("kind"),
@@ -60,20 +61,20 @@ class ArtifactTools:
             args.get("metadata"),
         )
         if call.run.runtime.spec.workspace is not None:
-            failed = await self._client_files.copy(call, asked.path)
+            failed = await self._client_files.copy(call, publication.path)
             if failed is not None:
                 return failed
         for _ in range(TRIES):
-            target = await self._prepare(call, asked.path)
+            target = await self._prepare(call, publication.path)
             try:
                 added = await call.run.in_fenced_transaction(
-                    lambda tx, t=target: self._add(tx, call, asked, t)  # type: ignore[misc]
+                    lambda tx, t=target: self._add(tx, call, publication, t)  # type: ignore[misc]
                 )
                 return Answer(added)
             except TargetMoved:
                 continue
         return ToolError(
-            f"{asked.path} keeps changing because other agents write to it, so it was not published.",
+            f"{publication.path} keeps changing because other agents write to it, so it was not published.",
             TargetMoved.kind,
         )
 
@@ -91,53 +92,62 @@ class ArtifactTools:
             raise target
         return target
 
-    async def _add(self, tx: Tx, call: ToolCall, asked: Publication, target: ArtifactTarget) -> object:
+    async def _add(self, tx: Tx, call: ToolCall, publication: Publication, target: ArtifactTarget) -> object:
         work_id = call.scope.work_id
         producer = await self._artifacts.producer(tx, call.scope.parent_work_id or work_id, work_id)
         epoch = call.run.lease.epoch
-        made = await publish(tx, self._artifacts, asked, target, producer, call.scope, epoch, once=True)
-        return made.wire()
+        artifact = await publish(
+            tx, self._artifacts, publication, target, producer, call.scope, epoch, once=True
+        )
+        return artifact.wire()
 
-    async def _get(self, call: ToolCall) -> Outcome:
+    async def _get(self, call: ToolCall) -> ToolResult:
         try:
-            found = await call.run.look(lambda tx: self._artifacts.read(tx, call.args["id"]))
+            artifact = await call.run.read(lambda tx: self._artifacts.read(tx, call.args["id"]))
         except ArtifactNotFound:
             return Answer(None)
-        return Answer((await self._list_records(call, [found]))[0])
+        return Answer((await self._list_records(call, [artifact]))[0])
 
-    async def _list(self, call: ToolCall) -> Outcome:
+    async def _list(self, call: ToolCall) -> ToolResult:
         args = call.args
-        filters: dict[str, Any] = {n: args[n] for n in ("channel", "workId", "agent") if n in args}
-        filters["threadId"] = call.run.query.thread_id
-        limit, status = args.get("limit", LISTED), args.get("status", "active")
-        found: list[Artifact] = []
+        limit = args.get("limit", LISTED)
+        filters = ArtifactFilter(
+            channel=args.get("channel"),
+            work_id=args.get("workId"),
+            agent=args.get("agent"),
+            thread_id=call.run.query.thread_id,
+            status=args.get("status", "active"),
+        )
+        artifacts: list[Artifact] = []
         while True:
-            left = limit - len(found)
-            more, after = await call.run.look(lambda tx, n=left: self._artifacts.page(tx, filters, status, n))  # type: ignore[misc]
-            found += more
-            if after is None or len(found) >= limit:
-                return Answer(await self._list_records(call, found))
-            filters["before"] = after
+            left = limit - len(artifacts)
+            more, after = await call.run.read(
+                lambda tx, page=filters, n=left: self._artifacts.page(tx, page, n)  # type: ignore[misc]
+            )
+            artifacts += more
+            if after is None or len(artifacts) >= limit:
+                return Answer(await self._list_records(call, artifacts))
+            filters = replace(filters, before=after)
 
-    async def _withdraw(self, call: ToolCall) -> Outcome:
+    async def _withdraw(self, call: ToolCall) -> ToolResult:
         id, reason = call.args["id"], call.args["reason"]
 
         async def withdraw(tx: Tx, producer: Producer) -> Artifact:
-            return await self._decisions.withdraw(tx, id, reason, producer, None)
+            return await self._decisions.withdraw(tx, id, reason, producer, None, call.scope)
 
         return await self._decide(call, [id], withdraw)
 
-    async def _choose(self, call: ToolCall) -> Outcome:
+    async def _choose(self, call: ToolCall) -> ToolResult:
         id, over, reason = (call.args[name] for name in ("id", "over", "reason"))
 
         async def choose(tx: Tx, producer: Producer) -> Artifact:
-            return await self._decisions.choose(tx, id, over, reason, producer, None)
+            return await self._decisions.choose(tx, id, over, reason, producer, None, call.scope)
 
         return await self._decide(call, [id, *over], choose)
 
     async def _decide(
         self, call: ToolCall, ids: list[str], decide: Callable[[Tx, Producer], Awaitable[Artifact]]
-    ) -> Outcome:
+    ) -> ToolResult:
         """Decide about artifacts of the agent's own thread, once, and return the record of the first."""
         work_id, thread_id = call.scope.work_id, call.run.query.thread_id
 
@@ -151,10 +161,12 @@ class ArtifactTools:
 
         return Answer((await call.run.in_fenced_transaction(once)).wire())
 
-    async def _list_records(self, call: ToolCall, found: list[Artifact]) -> list[dict[str, Any]]:
-        """Return the records, and record that the call read them in place of the files."""
-        records = [a.wire() for a in found]
+    async def _list_records(self, call: ToolCall, artifacts: list[Artifact]) -> list[dict[str, Any]]:
+        """Return the records, and record that the call read them instead of the files."""
+        records = [a.wire() for a in artifacts]
         sizes = [0 if call.to_path else len(strict_json.dumps(record)) for record in records]
-        shown = list(zip(found, sizes, strict=True))
-        await call.run.in_fenced_transaction(lambda tx: self._artifacts.note(tx, call.scope.work_id, shown))
+        sizes_by_artifact = list(zip(artifacts, sizes, strict=True))
+        await call.run.in_fenced_transaction(
+            lambda tx: self._artifacts.note(tx, call.scope.work_id, sizes_by_artifact)
+        )
         return records

@@ -1,4 +1,4 @@
-"""The builtin toolkit `catalog`."""
+"""The built-in toolkit `catalog`."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from plangate.spec.toolkits import allowed_sources
 from app.agents.builtin_tools.workspace import as_builtin_tool
 from app.base.postgres.database import Tx
 from app.calls.toolkit import BuiltinTool, ToolCall
-from app.catalog import catalog, store
+from app.catalog import catalog
 from app.catalog.engines.base import quote, quote_path
 from app.catalog.entries import CatalogEntry
-from app.catalog.models import Source, SourceNotFound, StatementResult
+from app.catalog.models import Source, SourceNotFound, StatementRecord, StatementResult
 from app.catalog.problems import StatementProblem, nearest_names
 from app.catalog.results import shorten
 from app.catalog.service import SourceService
 from app.engine.query_run import retry_while_unavailable
-from app.journal import store as journal_store
+from app.journal.service import append_events
 from app.references.service import ReferenceService
-from app.tools.results import Answer, Outcome, ToolError
+from app.tools.results import Answer, ToolError, ToolResult
 
 FOUND: Final = 10
 HOPS: Final = 4
@@ -43,14 +43,14 @@ FIELD_KEYS: Final = (
 
 
 class CatalogTools:
-    """Find data in the catalog, and run statements on it."""
+    """The tools that find data in the catalog and run statements on it."""
 
     def __init__(self, sources: SourceService, references: ReferenceService) -> None:
         self._sources = sources
         self._references = references
 
     def verbs(self) -> dict[str, BuiltinTool]:
-        named: dict[str, BuiltinTool] = {
+        tools: dict[str, BuiltinTool] = {
             "search_catalog": self._search,
             "get_catalog_entities": self._entities,
             "list_schema_fields": self._fields,
@@ -59,33 +59,33 @@ class CatalogTools:
             "sample_table_data": self._sample,
             "execute_query": self._execute_query,
         }
-        return {name: as_builtin_tool(_with_problems(verb)) for name, verb in named.items()}
+        return {name: as_builtin_tool(_with_problems(verb)) for name, verb in tools.items()}
 
     # -- the catalog -----------------------------------------------------------------------------------------
 
-    async def _search(self, call: ToolCall) -> Outcome:
+    async def _search(self, call: ToolCall) -> ToolResult:
         args = call.args
         sources = self._allowed(call)
         if "source" in args:
             await self._source(call, args["source"])
             sources = [args["source"]]
         limit = args.get("limit", FOUND)
-        found = await call.run.look(
+        matches = await call.run.read(
             lambda tx: catalog.search(tx, args["query"], args.get("kinds"), sources, limit)
         )
-        return Answer(found)
+        return Answer(matches)
 
-    async def _entities(self, call: ToolCall) -> Outcome:
+    async def _entities(self, call: ToolCall) -> ToolResult:
         ids = call.args["ids"]
-        entries = await call.run.look(lambda tx: catalog.read_entries(tx, ids, self._allowed(call)))
+        entries = await call.run.read(lambda tx: catalog.read_entries(tx, ids, self._allowed(call)))
         return Answer([entry.wire() for entry in entries])
 
-    async def _fields(self, call: ToolCall) -> Outcome:
+    async def _fields(self, call: ToolCall) -> ToolResult:
         async def read(tx: Tx) -> tuple[CatalogEntry, list[CatalogEntry]]:
             table = await catalog.find_table(tx, call.args["table"], self._allowed(call))
             return table, await catalog.fields_of(tx, table)
 
-        table, fields = await call.run.look(read)
+        table, fields = await call.run.read(read)
         return Answer(
             {
                 "table": {
@@ -98,57 +98,57 @@ class CatalogTools:
             }
         )
 
-    async def _relations(self, call: ToolCall) -> Outcome:
+    async def _relations(self, call: ToolCall) -> ToolResult:
         ids, kinds = call.args["ids"], call.args.get("kinds")
-        found = await call.run.look(lambda tx: catalog.relations(tx, ids, kinds, self._allowed(call)))
-        return Answer(found)
+        matches = await call.run.read(lambda tx: catalog.relations(tx, ids, kinds, self._allowed(call)))
+        return Answer(matches)
 
-    async def _paths(self, call: ToolCall) -> Outcome:
+    async def _paths(self, call: ToolCall) -> ToolResult:
         args = call.args
         hops = args.get("maxHops", HOPS)
-        found = await call.run.look(
+        matches = await call.run.read(
             lambda tx: catalog.paths_between(tx, args["from"], args["to"], hops, self._allowed(call))
         )
-        return Answer(found)
+        return Answer(matches)
 
-    async def _sample(self, call: ToolCall) -> Outcome:
+    async def _sample(self, call: ToolCall) -> ToolResult:
         args = call.args
 
         async def read(tx: Tx) -> tuple[CatalogEntry, list[CatalogEntry]]:
             table = await catalog.find_table(tx, args["table"], self._allowed(call))
             return table, await catalog.fields_of(tx, table)
 
-        table, fields = await call.run.look(read)
+        table, fields = await call.run.read(read)
         names = [str(entry.content.get("column", entry.name)) for entry in fields]
-        wanted = args.get("columns", names)
-        unknown = next((name for name in wanted if name not in names), None)
+        columns = args.get("columns", names)
+        unknown = next((name for name in columns if name not in names), None)
         if unknown is not None:
             near = nearest_names(unknown, names)
             return ToolError(f"{table.name} has no column {unknown!r}.{near}", "unknown_column")
         hidden = {str(e.content.get("column", e.name)) for e in fields if e.is_sensitive}
-        shown = [name for name in wanted if name not in hidden]
-        omitted = [name for name in wanted if name in hidden]
-        if not shown or table.source is None:
+        visible = [name for name in columns if name not in hidden]
+        omitted = [name for name in columns if name in hidden]
+        if not visible or table.source is None:
             return Answer({"columns": [], "rows": [], "omitted": omitted})
         path = table.content.get("path") or str(table.content.get("table", table.name)).split(".")
-        listed = ", ".join(map(quote, shown))
-        sql = f"SELECT {listed} FROM {quote_path(path)} LIMIT {args.get('limit', SAMPLED)}"  # noqa: S608
+        column_list = ", ".join(map(quote, visible))
+        sql = f"SELECT {column_list} FROM {quote_path(path)} LIMIT {args.get('limit', SAMPLED)}"  # noqa: S608
         source = await self._source(call, table.source)
         result = await self._recorded(call, source, sql, [])
         value = orjson.loads(result.value)
-        kept = [at for at, column in enumerate(value["columns"]) if not column.get("sensitive")]
+        kept_columns = [at for at, column in enumerate(value["columns"]) if not column.get("sensitive")]
         late = [column["name"] for column in value["columns"] if column.get("sensitive")]
         return Answer(
             {
-                "columns": [value["columns"][at] for at in kept],
-                "rows": [[shorten(row[at], CELL_CHARS) for at in kept] for row in value["rows"]],
+                "columns": [value["columns"][at] for at in kept_columns],
+                "rows": [[shorten(row[at], CELL_CHARS) for at in kept_columns] for row in value["rows"]],
                 **({"omitted": omitted + late} if omitted or late else {}),
             }
         )
 
     # -- statements ------------------------------------------------------------------------------------------
 
-    async def _execute_query(self, call: ToolCall) -> Outcome:
+    async def _execute_query(self, call: ToolCall) -> ToolResult:
         source = await self._source(call, call.args["source"])
         result = await self._recorded(call, source, call.args["sql"], call.args.get("params", []))
         if result.glimpse is None:
@@ -170,7 +170,7 @@ class CatalogTools:
     async def _run(self, call: ToolCall, source: Source, sql: str, params: list[Any]) -> StatementResult:
         tenant = call.run.lease.tenant
         max_bytes = await retry_while_unavailable(lambda: self._references.max_bytes(tenant))
-        tagged = await call.run.look(lambda tx: catalog.tagged_columns(tx, source.name))
+        tagged = await call.run.read(lambda tx: catalog.tagged_columns(tx, source.name))
         return await self._sources.run(tenant, source, sql, params, max_bytes, tagged)
 
     async def _keep(self, call: ToolCall, result: StatementResult, glimpse: dict[str, Any]) -> dict[str, Any]:
@@ -181,10 +181,12 @@ class CatalogTools:
         )
 
         async def keep(tx: Tx) -> dict[str, Any]:
-            made = await self._references.keep(tx, prepared, call.scope.work_id)
-            if made.created:
-                await journal_store.append(tx, run.query.id, [made.event(call.scope)], run.lease.epoch)
-            return made.handle()
+            reference = await self._references.keep(tx, prepared, call.scope.work_id)
+            if reference.created:
+                await append_events(
+                    tx, query_id=run.query.id, events=[reference.event(call.scope)], epoch=run.lease.epoch
+                )
+            return reference.handle()
 
         return await run.in_fenced_transaction(keep)
 
@@ -197,22 +199,18 @@ class CatalogTools:
         elapsed_ms: int,
         error: str | None,
     ) -> None:
-        rows, size = (None, None) if result is None else (result.row_count, len(result.value))
-        truncated = result is not None and result.truncated
-        await call.run.in_fenced_transaction(
-            lambda tx: store.note_statement(
-                tx,
-                call.scope.work_id,
-                call.run.query.id,
-                source.name,
-                sql,
-                rows,
-                size,
-                elapsed_ms,
-                truncated,
-                error,
-            )
+        statement = StatementRecord(
+            work_id=call.scope.work_id,
+            query_id=call.run.query.id,
+            source=source.name,
+            sql=sql,
+            rows=None if result is None else result.row_count,
+            bytes=None if result is None else len(result.value),
+            elapsed_ms=elapsed_ms,
+            truncated=result is not None and result.truncated,
+            error=error,
         )
+        await call.run.in_fenced_transaction(lambda tx: self._sources.record_statement(tx, statement))
 
     def _allowed(self, call: ToolCall) -> list[str] | None:
         """Return the sources that the agent may read; None for all of the tenant."""
@@ -228,23 +226,23 @@ class CatalogTools:
                 raise SourceNotFound(f"There is no source {name!r}.{nearest_names(name, allowed)}")
             return await self._sources.get(tx, name)
 
-        return await call.run.look(find)
+        return await call.run.read(find)
 
 
 def _with_problems(verb: BuiltinTool) -> BuiltinTool:
-    """Wrap `verb` so that what is wrong with a statement or a source is an error that the model can act on."""
+    """Wrap `verb` so that a problem of a statement or a source is an error that the model can act on."""
 
-    async def told_to_model(call: ToolCall) -> Outcome:
+    async def with_error_result(call: ToolCall) -> ToolResult:
         try:
             return await verb(call)
         except StatementProblem as problem:
             return ToolError(problem.message, problem.code)
 
-    return told_to_model
+    return with_error_result
 
 
 def _field(entry: CatalogEntry) -> dict[str, Any]:
-    """Return what a list of fields shows of a column."""
+    """Return a column as a list of fields shows it."""
     content = entry.content
     field: dict[str, Any] = {"id": entry.id, "name": content.get("column", entry.name)}
     field |= {key: content[key] for key in FIELD_KEYS if content.get(key) is not None}

@@ -1,4 +1,5 @@
-"""The toolkit `workspace` of a runtime whose files are on a machine of the user: each call of a tool is a client call."""
+"""The toolkit `workspace` of a runtime whose files are on a machine of the user: each call of a tool is a client
+call."""
 
 from __future__ import annotations
 
@@ -15,19 +16,23 @@ from plangate.workspace.serving import PUBLISH
 
 from app.agents.builtin_tools.file_sources import FileSources
 from app.agents.builtin_tools.workspace import as_builtin_tool
+from app.base.errors import truncate
 from app.base.json import strict_json
 from app.base.json.offload import offload
 from app.base.postgres.database import Tx
 from app.calls.dispatch import CallDispatcher
 from app.calls.toolkit import BuiltinTool, ToolCall
-from app.tools.models import DEFAULT_TIMEOUT_MS, OutgoingCall, tool_request
-from app.tools.results import Answer, Outcome, ToolError
+from app.tools.models import DEFAULT_TIMEOUT_MS, MAX_ERROR_CHARS, OutgoingCall, tool_request
+from app.tools.results import Answer, ToolError, ToolResult, explain_error
 from app.workspace import paths
 from app.workspace.models import FileAuthor
 from app.workspace.service import Workspaces
 
 MAX_SENT_BYTES: Final = 8 * 1024 * 1024
 """Maximum size of a file that one call carries to the user's machine, as base64 in its request."""
+
+MAX_CODE_CHARS: Final = 100
+"""Maximum length of the error code that a process returns for its workspace."""
 
 Replay = Literal["safe", "never"]
 _PATHS: Final[Mapping[str, Callable[[str], str]]] = {
@@ -47,14 +52,14 @@ class ClientWorkspace:
         self._sources = sources
 
     def verbs(self, own: Mapping[str, BuiltinTool]) -> dict[str, BuiltinTool]:
-        """Return the tools that go to the user's machine where the runtime says so, and else to `own`."""
+        """Return tools that go to the user's machine if the runtime says so, and else to `own`."""
         return {name: _choice(as_builtin_tool(self._verb(name)), verb) for name, verb in own.items()}
 
     def _verb(self, name: str) -> BuiltinTool:
         if name == "write":
             return self._write
 
-        async def verb(call: ToolCall) -> Outcome:
+        async def verb(call: ToolCall) -> ToolResult:
             check = _PATHS.get(name)
             if check is not None and "path" in call.args:
                 check(call.args["path"])
@@ -62,7 +67,7 @@ class ClientWorkspace:
 
         return verb
 
-    async def _write(self, call: ToolCall) -> Outcome:
+    async def _write(self, call: ToolCall) -> ToolResult:
         path = paths.normalize(call.args["path"])
         source = await self._sources.read(call)
         if isinstance(source, ToolError):
@@ -83,28 +88,28 @@ class ClientWorkspace:
     async def copy(self, call: ToolCall, path: str) -> ToolError | None:
         """Copy what is at a path into the service, so that it can be published. Return the error for the model, if any.
         Raise PathNotAllowed."""
-        asked = paths.normalize(path)
-        copied = await self._send(call, PUBLISH, {"path": asked}, "safe")
+        root = paths.normalize(path)
+        copied = await self._send(call, PUBLISH, {"path": root}, "safe")
         if isinstance(copied, ToolError):
             return copied
-        kept = set(copied.value)
+        if not _is_path_list(copied.value):
+            return _malformed_answer(PUBLISH, copied.value)
+        published = set(copied.value)
 
         async def remove_rest(tx: Tx) -> None:
             """Remove copies of files that are no longer there."""
             thread_id, after = call.run.query.thread_id, ""
             author = FileAuthor(call.agent.name, None, call.run.query.id)
-            while rows := await self._workspaces.list_files(tx, thread_id, f"{asked}/", after, 1000):
+            while rows := await self._workspaces.list_files(tx, thread_id, f"{root}/", after, 1000):
                 for row in rows:
-                    if row.path not in kept:
+                    if row.path not in published:
                         await self._workspaces.delete(tx, thread_id, row.path, author)
                 after = rows[-1].path
 
         await call.run.in_fenced_transaction(remove_rest)
         return None
 
-    async def _send(
-        self, call: ToolCall, tool: str, args: Mapping[str, Any], replay: Replay
-    ) -> Answer | ToolError:
+    async def _send(self, call: ToolCall, tool: str, args: Mapping[str, Any], replay: Replay) -> ToolResult:
         run = call.run
         spec = run.runtime.spec.workspace
         if spec is None:
@@ -123,42 +128,47 @@ class ClientWorkspace:
             transport=ClientTransport(claim_within_ms=spec.claim_within_ms),
             idempotency_key=call.scope.work_id,
         )
-        done = await self._dispatch.outcome(run, outgoing)
-        if done.status == "unknown":
-            why = done.error or "the process that had taken the call did not answer in time."
-            return ToolError(
-                f"It is unknown whether {tool} ran: {why} Check before you repeat it.", "outcome_unknown"
-            )
-        if done.status == "withdrawn":
-            return ToolError(
-                f"No process served the workspace in time, so {tool} was not carried out.", "not_served"
-            )
-        return _answer(tool, done.output, done.error)
+        result = await self._dispatch.outcome(run, outgoing)
+        if isinstance(result, ToolError):
+            not_served = f"No process served the workspace in time, so {tool} was not carried out."
+            return explain_error(result, tool, not_served)
+        return _parse_answer(tool, result.value)
 
 
 def workspace_digest(runtime: str, spec: WorkspaceSpec) -> str:
-    """Return the digest under which a user's process serves a workspace: it covers the runtime's line and the field of
-    the spec."""
+    """Return the digest under which a client process serves a workspace. It covers the runtime's name and the field
+    of the spec."""
     part = {"runtime": runtime, "workspace": spec.to_wire()}
     return hashlib.sha256(strict_json.canonical(part)).hexdigest()
 
 
-def _answer(tool: str, output: Any, error: str | None) -> Answer | ToolError:
-    """Return what a process that serves a workspace said: `{"result"}`, or `{"error": {"code", "message"}}`."""
-    if error is not None:
-        return ToolError(error, "tool_error")
+def _parse_answer(tool: str, output: Any) -> ToolResult:
+    """Return the result that a process returned for its workspace: `{"result"}`, or `{"error": {"code", "message"}}`."""
     if isinstance(output, dict) and "result" in output:
         return Answer(output["result"])
-    told = output.get("error") if isinstance(output, dict) else None
-    if isinstance(told, dict) and isinstance(told.get("code"), str) and isinstance(told.get("message"), str):
-        return ToolError(told["message"], told["code"])
-    shown = orjson.dumps(output)[:200].decode("utf-8", "replace")
-    return ToolError(f"The process that serves the workspace answered {tool} with {shown}.", "bad_result")
+    error = output.get("error") if isinstance(output, dict) else None
+    if (
+        isinstance(error, dict)
+        and isinstance(error.get("code"), str)
+        and isinstance(error.get("message"), str)
+    ):
+        return ToolError(truncate(error["message"], MAX_ERROR_CHARS), truncate(error["code"], MAX_CODE_CHARS))
+    return _malformed_answer(tool, output)
+
+
+def _malformed_answer(tool: str, output: Any) -> ToolError:
+    text = orjson.dumps(output)[:200].decode("utf-8", "replace")
+    return ToolError(f"The process that serves the workspace answered {tool} with {text}.", "bad_result")
+
+
+def _is_path_list(value: Any) -> bool:
+    """Return whether this is a list of at least one path: a process that publishes nothing answers with an error."""
+    return isinstance(value, list) and bool(value) and all(isinstance(path, str) for path in value)
 
 
 def _choice(client: BuiltinTool, own: BuiltinTool) -> BuiltinTool:
-    async def chosen(call: ToolCall) -> Outcome:
-        verb: Callable[[ToolCall], Awaitable[Outcome]] = (
+    async def chosen(call: ToolCall) -> ToolResult:
+        verb: Callable[[ToolCall], Awaitable[ToolResult]] = (
             own if call.run.runtime.spec.workspace is None else client
         )
         return await verb(call)

@@ -1,4 +1,4 @@
-"""What the tool `write` writes: a text of the model's, the bytes of an artifact, or the value of a reference."""
+"""The sources of the tool `write`: a text of the model, the bytes of an artifact, or the value of a reference."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class FileSource:
 
 
 class FileSources:
-    """Reads what a call of `write` names."""
+    """Reads the source that a call of `write` names."""
 
     def __init__(self, artifacts: ArtifactService, references: ReferenceService) -> None:
         self._artifacts = artifacts
@@ -48,11 +48,11 @@ class FileSources:
     async def read(self, call: ToolCall) -> FileSource | ToolError:
         """Return what the call writes, or the error for the model. Raise PlangateError if an artifact or a
         reference does not exist."""
-        given = [name for name in SOURCES if name in call.args]
-        if len(given) != 1:
-            told = f"it has {' and '.join(given)}" if given else "it has none of them"
+        sources = [name for name in SOURCES if name in call.args]
+        if len(sources) != 1:
+            problem = f"it has {' and '.join(sources)}" if sources else "it has none of them"
             return ToolError(
-                f"The call must have exactly one of {', '.join(SOURCES)}; {told}.", "bad_arguments"
+                f"The call must have exactly one of {', '.join(SOURCES)}; {problem}.", "bad_arguments"
             )
         if "artifact" in call.args:
             return await self._of_artifact(call, call.args["artifact"])
@@ -61,7 +61,7 @@ class FileSources:
         return FileSource(call.args["content"].encode())
 
     async def _of_artifact(self, call: ToolCall, id: str) -> FileSource | ToolError:
-        artifact = await call.run.look(lambda tx: self._artifacts.read(tx, id))
+        artifact = await call.run.read(lambda tx: self._artifacts.read(tx, id))
         if artifact.record.get("isDirectory"):
             return ToolError(
                 f"The artifact {id} is a directory: a file can be written from a published file only.",
@@ -72,11 +72,11 @@ class FileSources:
     async def _of_reference(self, call: ToolCall, handle: Any) -> FileSource | ToolError:
         kind, id = handle["kind"], handle["id"]
         work_id = call.scope.work_id
-        found = await call.run.in_fenced_transaction(
+        values = await call.run.in_fenced_transaction(
             lambda tx: self._references.hydrate(tx, [(kind, id)], work_id)
         )
         try:
-            return FileSource(await offload(file_bytes, found[kind][id]))
+            return FileSource(await offload(file_bytes, values[kind][id]))
         except binascii.Error as error:
             return ToolError(f"The value of {kind}/{id} has no valid base64: {error}.", "bad_base64")
 

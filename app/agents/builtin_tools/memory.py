@@ -1,29 +1,29 @@
-"""The builtin toolkit `memory`: what agents without variables read and write beyond their thread."""
+"""The built-in toolkit `memory`: how agents without variables read and write beyond their thread."""
 
 from __future__ import annotations
 
 from typing import Any
 
 import orjson
-from plangate.events import StateWriteEvent
 from plangate.spec.variables import InvalidVariable, VariablePath, parse_place
 
 from app.base.json.offload import offload
 from app.base.postgres.database import Tx
 from app.calls.toolkit import BuiltinTool, ToolCall
-from app.documents import store
-from app.documents.models import MEMORY, Author, DocumentId, WriteRow
+from app.documents.call_records import first_own_write
+from app.documents.models import MEMORY, Author, DocumentId, WriteRequest, WriteRow
 from app.documents.service import DocumentService
 from app.documents.writing import WriteRejected, json_type
-from app.journal import store as journal_store
+from app.events import StateWriteEvent
 from app.journal.models import event
-from app.tools.results import Answer, Outcome, ToolError
+from app.journal.service import append_events
+from app.tools.results import Answer, ToolError, ToolResult
 from app.variables.service import VariableService
 from app.variables.values import VariableError
 
 
 class MemoryTools:
-    """`recall` and `remember`."""
+    """The tools `recall` and `remember`."""
 
     def __init__(self, documents: DocumentService, variables: VariableService) -> None:
         self._documents = documents
@@ -32,7 +32,7 @@ class MemoryTools:
     def verbs(self) -> dict[str, BuiltinTool]:
         return {"recall": self._recall, "remember": self._remember}
 
-    async def _recall(self, call: ToolCall) -> Outcome:
+    async def _recall(self, call: ToolCall) -> ToolResult:
         path = _parse(call.args["path"]) if "path" in call.args else VariablePath(MEMORY)
         if isinstance(path, ToolError):
             return path
@@ -41,33 +41,32 @@ class MemoryTools:
         except VariableError as error:
             return ToolError(f"Nothing was recalled. {error}", "not_found")
 
-    async def _remember(self, call: ToolCall) -> Outcome:
+    async def _remember(self, call: ToolCall) -> ToolResult:
         path = _parse(call.args["path"])
         if isinstance(path, ToolError):
             return path
         document = DocumentId.memory(call.run.runtime.name)
         method, value = call.args.get("method", "set"), call.args["value"]
         data = await offload(orjson.dumps, value)
+        request = WriteRequest(document, path, method, value, data=data)
 
         async def write(tx: Tx) -> WriteRow:
             scope = call.scope
-            done = await store.own_write(tx, scope.work_id)
+            done = await first_own_write(tx, work_id=scope.work_id)
             if done is not None:  # before a crash
                 return done
             # Part -1: the result of the call itself may go to a path as well.
             author = Author(scope.work_id, scope.query_id, scope.agent, part=-1)
-            row = await self._documents.write(tx, document, path, method, value, author, made=made, data=data)
-            told = event(scope, StateWriteEvent, data=row.change())
-            await journal_store.append(tx, scope.query_id, [told], call.run.lease.epoch)
+            row = await self._documents.write(tx, request, author, prepared)
+            change = event(scope, StateWriteEvent, data=row.change())
+            await append_events(tx, query_id=scope.query_id, events=[change], epoch=call.run.lease.epoch)
             return row
 
         try:
-            made = await self._documents.prepare_large(
-                call.run.look, document, path, method, value, data=data
-            )
+            prepared = await self._documents.prepare_large(call.run.read, request)
             row = await call.run.in_fenced_transaction(write)
-        except WriteRejected as refused:
-            return ToolError(f"Nothing was remembered: {refused}.", "not_written")
+        except WriteRejected as error:
+            return ToolError(f"Nothing was remembered: {error}.", "not_written")
         return Answer(_receipt(row, value))
 
 

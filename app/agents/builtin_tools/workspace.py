@@ -1,8 +1,9 @@
-"""The builtin toolkit `workspace`: what agents do with the files of their thread."""
+"""The built-in toolkit `workspace`: the tools for the files of a thread."""
 
 from __future__ import annotations
 
 import asyncio
+from dataclasses import dataclass
 from typing import Any, Final
 
 import structlog
@@ -31,20 +32,38 @@ from app.base.errors import PlangateError, Unavailable
 from app.base.postgres.database import Tx
 from app.calls.toolkit import BuiltinTool, ToolCall
 from app.engine.query_run import QueryRun, retry_while_unavailable
-from app.tools.results import Answer, Outcome, ToolError
-from app.workspace import paths, store
+from app.tools.results import Answer, ToolError, ToolResult
+from app.workspace import paths
 from app.workspace.models import FileAuthor, FileRow, StoredBody
 from app.workspace.service import FileChanged, Workspaces
 
 log = structlog.get_logger(__name__)
 
 EDITS_TRIED: Final = 5
+
+
+@dataclass(frozen=True, slots=True)
+class WorkspaceToolLimits:
+    """What the tools read, search and show at most."""
+
+    list_lines: int = LISTED
+    """Files or lines of a list."""
+    matches: int = MATCHES
+    """Lines that `grep` shows."""
+    edit_bytes: int = EDITED_BYTES
+    """Of a file that `edit` changes."""
+    search_bytes: int = SEARCHED_BYTES
+    """Of a file that `grep` reads."""
+    search_total_bytes: int = SEARCHED_ALL_BYTES
+    """Of all files that one `grep` reads."""
+
+
 _PAGE: Final = 1000
 
 
 def workspace_note(work_id: str, *, is_elsewhere: bool) -> str:
-    """Return what an agent with write access is told about its workspace when it begins. `is_elsewhere`: the files are
-    on a machine of the user."""
+    """Return the note about its workspace that an agent with write access gets when it begins. `is_elsewhere`: the
+    files are on a machine of the user."""
     if is_elsewhere:
         return (
             "# Workspace\n\nThe workspace is a directory on a machine of the user, and agents of other threads may use it at "
@@ -52,19 +71,20 @@ def workspace_note(work_id: str, *, is_elsewhere: bool) -> str:
         )
     return (
         f"# Workspace\n\nAll agents of this thread share one workspace. Write your files under tasks/{work_id}/ unless you "
-        "are told otherwise, so that work that goes on at the same time does not collide."
+        "are instructed otherwise, so that work that goes on at the same time does not collide."
     )
 
 
 class WorkspaceTools:
-    """`read`, `write`, `edit`, `ls`, `glob`, `grep`."""
+    """The tools `read`, `write`, `edit`, `ls`, `glob` and `grep`."""
 
-    def __init__(self, workspaces: Workspaces, sources: FileSources) -> None:
+    def __init__(self, workspaces: Workspaces, sources: FileSources, limits: WorkspaceToolLimits) -> None:
+        self._limits = limits
         self._workspaces = workspaces
         self._sources = sources
 
     def verbs(self) -> dict[str, BuiltinTool]:
-        named: dict[str, BuiltinTool] = {
+        tools: dict[str, BuiltinTool] = {
             "read": self._read,
             "write": self._write,
             "edit": self._edit,
@@ -72,11 +92,11 @@ class WorkspaceTools:
             "glob": self._glob,
             "grep": self._grep,
         }
-        return {name: as_builtin_tool(verb) for name, verb in named.items()}
+        return {name: as_builtin_tool(verb) for name, verb in tools.items()}
 
     # -- one file --------------------------------------------------------------------------------------------
 
-    async def _read(self, call: ToolCall) -> Outcome:
+    async def _read(self, call: ToolCall) -> ToolResult:
         row = await self._file(call, paths.normalize(call.args["path"]))
         window = LineWindow(call.args.get("offset", 1), call.args.get("limit", MAX_LINES))
         try:
@@ -89,7 +109,7 @@ class WorkspaceTools:
             )
         return Answer(window.text())
 
-    async def _write(self, call: ToolCall) -> Outcome:
+    async def _write(self, call: ToolCall) -> ToolResult:
         path = paths.normalize(call.args["path"])
         source = await self._sources.read(call)
         if isinstance(source, ToolError):
@@ -110,16 +130,16 @@ class WorkspaceTools:
             tx, call.run.query.thread_id, path, body, call_author(call), media_type=source.media_type
         )
 
-    async def _edit(self, call: ToolCall) -> Outcome:
+    async def _edit(self, call: ToolCall) -> ToolResult:
         path, old, new = paths.normalize(call.args["path"]), call.args["old"], call.args["new"]
-        done = await call.run.look(lambda tx: store.version_of_call(tx, call.scope.work_id))
+        done = await call.run.read(lambda tx: self._workspaces.version_of_call(tx, call.scope.work_id))
         if done is not None:  # before a crash
             return Answer(file_description(done))
         for _ in range(EDITS_TRIED):
             row = await self._file(call, path)
-            if row.size_bytes > EDITED_BYTES:
+            if row.size_bytes > self._limits.edit_bytes:
                 return ToolError(
-                    f"{path} has {row.size_bytes} bytes; files of up to {EDITED_BYTES} can be edited.",
+                    f"{path} has {row.size_bytes} bytes; files of up to {self._limits.edit_bytes} can be edited.",
                     "file_too_large",
                 )
             data = await self._workspaces.read_body(call.run.lease.tenant, row.body)
@@ -140,7 +160,7 @@ class WorkspaceTools:
         )
 
     async def _replace(self, call: ToolCall, row: FileRow, body: StoredBody) -> FileRow:
-        written, _ = await call.run.in_fenced_transaction(
+        row, _ = await call.run.in_fenced_transaction(
             lambda tx: self._workspaces.write(
                 tx,
                 row.thread_id,
@@ -151,32 +171,34 @@ class WorkspaceTools:
                 expected_version=row.version,
             )
         )
-        return written
+        return row
 
     async def _file(self, call: ToolCall, path: str) -> FileRow:
-        return await call.run.look(lambda tx: self._workspaces.get_file(tx, call.run.query.thread_id, path))
+        return await call.run.read(lambda tx: self._workspaces.get_file(tx, call.run.query.thread_id, path))
 
     # -- many ------------------------------------------------------------------------------------------------
 
-    async def _ls(self, call: ToolCall) -> Outcome:
+    async def _ls(self, call: ToolCall) -> ToolResult:
         prefix = paths.folder_prefix(call.args.get("path"))
         rows = await self._files_below(call, prefix)
         if not rows and prefix:
-            row = await self._file(call, prefix[:-1])  # says what is there instead
+            row = await self._file(call, prefix[:-1])  # raises an error that names what is there instead
             return Answer(f"{row.path} ({row.size_bytes} bytes)")
         entries: dict[str, str] = {}
         for row in rows:
             name, slash, _ = row.path[len(prefix) :].partition("/")
             entries[name + slash] = name + slash if slash else f"{name} ({row.size_bytes} bytes)"
-        return Answer(truncate_lines(entries.values(), LISTED) or "[The workspace is empty.]")
+        return Answer(
+            truncate_lines(entries.values(), self._limits.list_lines) or "[The workspace is empty.]"
+        )
 
-    async def _glob(self, call: ToolCall) -> Outcome:
+    async def _glob(self, call: ToolCall) -> ToolResult:
         pattern = regex.compile_glob(call.args["pattern"])
         rows = await self._files_below(call, "")
-        found = await asyncio.to_thread(lambda: [r.path for r in rows if pattern.matches(r.path)])
-        return Answer(truncate_lines(found, LISTED) or "[No file matches.]")
+        matching = await asyncio.to_thread(lambda: [r.path for r in rows if pattern.matches(r.path)])
+        return Answer(truncate_lines(matching, self._limits.list_lines) or "[No file matches.]")
 
-    async def _grep(self, call: ToolCall) -> Outcome:
+    async def _grep(self, call: ToolCall) -> ToolResult:
         args = call.args
         pattern = Pattern(args["pattern"], ignore_case=args.get("ignoreCase", False))
         among = regex.compile_glob(args["glob"]) if "glob" in args else None
@@ -184,32 +206,34 @@ class WorkspaceTools:
         rows = await self._files_below(call, prefix)
         if not rows and prefix:
             rows = [await self._file(call, prefix[:-1])]
-        found: list[str] = []
-        skipped, left = 0, SEARCHED_ALL_BYTES
+        lines: list[str] = []
+        skipped, left = 0, self._limits.search_total_bytes
         for row in rows:
             if among is not None and not among.matches(row.path):
                 continue
-            if row.size_bytes > min(left, SEARCHED_BYTES):
+            if row.size_bytes > min(left, self._limits.search_bytes):
                 skipped += 1
                 continue
             left -= row.size_bytes
             data = await self._workspaces.read_body(call.run.lease.tenant, row.body)
-            found += await asyncio.to_thread(
-                matching_lines, pattern, row.path, data, MATCHES + 1 - len(found)
+            lines += await asyncio.to_thread(
+                matching_lines, pattern, row.path, data, self._limits.matches + 1 - len(lines)
             )
-            if (shown := count_fitting_lines(found, MATCHES)) < len(found):
-                found[shown:] = [f"[More lines match than {shown}: make the pattern or the path narrower.]"]
+            if (fitting := count_fitting_lines(lines, self._limits.matches)) < len(lines):
+                lines[fitting:] = [
+                    f"[More lines match than {fitting}: make the pattern or the path narrower.]"
+                ]
                 break
         if skipped:
-            found.append(f"[{skipped} files were too large to be searched.]")
-        return Answer("\n".join(found) or "[No line matches.]")
+            lines.append(f"[{skipped} files were too large to be searched.]")
+        return Answer("\n".join(lines) or "[No line matches.]")
 
     async def _files_below(self, call: ToolCall, prefix: str) -> list[FileRow]:
-        """All files in a folder."""
+        """Return all files in a folder."""
         rows: list[FileRow] = []
         while True:
             after = rows[-1].path if rows else ""
-            more = await call.run.look(
+            more = await call.run.read(
                 lambda tx, after=after: self._workspaces.list_files(  # type: ignore[misc]
                     tx, call.run.query.thread_id, prefix, after, _PAGE
                 )
@@ -222,7 +246,7 @@ class WorkspaceTools:
 def as_builtin_tool(verb: BuiltinTool) -> BuiltinTool:
     """Wrap `verb` so that its rejections are returned to the model."""
 
-    async def told_to_model(call: ToolCall) -> Outcome:
+    async def with_error_result(call: ToolCall) -> ToolResult:
         try:
             return await verb(call)
         except BlobStoreError as error:
@@ -235,7 +259,7 @@ def as_builtin_tool(verb: BuiltinTool) -> BuiltinTool:
         except PlangateError as error:
             return ToolError(error.detail, error.kind)
 
-    return told_to_model
+    return with_error_result
 
 
 async def store_body(workspaces: Workspaces, run: QueryRun, data: bytes) -> StoredBody:

@@ -50,15 +50,9 @@ DOCUMENT: Final = b"""<!doctype html>
 
 
 def install(api: FastAPI) -> None:
-    """Add the page, and the redirect from / to it."""
+    """Add the page."""
 
     async def docs(request: Request) -> Response:
         return static_response(request, DOCUMENT, HTML, {"content-security-policy": SCRIPT_POLICY})
 
-    async def home(_request: Request) -> Response:
-        return Response(status_code=307, headers={"location": "/docs"})
-
-    api.router.routes += [
-        Route("/docs", docs, include_in_schema=False),
-        Route("/", home, include_in_schema=False),
-    ]
+    api.router.routes.append(Route("/docs", docs, include_in_schema=False))

@@ -1,11 +1,14 @@
-"""The routes of the documentation: /guides, /llms.txt and /llms-full.txt. They need no key."""
+"""The routes of the documentation: /guides, /llms.txt and /llms-full.txt. They need no key.
+
+The site is built from `docs/` by `docsite/` when the package is built. Every page is there as HTML and as Markdown.
+"""
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Callable
+import json
+import re
+from collections.abc import Mapping
 from functools import cache
-from html import escape
 from pathlib import Path
 from typing import Final
 
@@ -13,122 +16,104 @@ from fastapi import FastAPI, Request, Response
 from starlette.exceptions import HTTPException
 from starlette.routing import Route
 
-from app.api.pages.documentation import (
-    INDEX,
-    SUFFIX,
-    TITLE_BY_SECTION,
-    Documentation,
-    GuidePage,
-    relative_link,
-    root_folder,
-)
-from app.api.pages.responses import HTML, MARKDOWN, PAGE_POLICY, prefers_markdown, static_response
+from app.api.pages.responses import HTML, MARKDOWN, compressible_response, prefers_markdown, static_response
+from app.base.errors import NotFound
 
-PAGE_HEADERS: Final = {"content-security-policy": PAGE_POLICY, "vary": "accept"}
-TEXT: Final = "text/plain"
-
-
-class Guides:
-    """The pages as bytes. Each is rendered at its first request, and kept."""
-
-    def __init__(self, root: Path) -> None:
-        self._root = root
-        self._load: Callable[[], Documentation] = cache(lambda: Documentation(self._root))
-        self._bytes: dict[tuple[str, str], bytes] = {}  # by address and media type
-        self._lists: dict[tuple[str, str], bytes] = {}  # by name and base URL
-
-    async def page(self, address: str, media_type: str) -> bytes | None:
-        """Return a page as HTML or Markdown, or None if there is no such page."""
-        body = self._bytes.get((address, media_type))
-        return body or await asyncio.to_thread(self._render, address, media_type)
-
-    async def list_pages(self, name: str, base: str) -> bytes:
-        """Return llms.txt or llms-full.txt."""
-        if (name, base) in self._lists:
-            return self._lists[name, base]
-        return await asyncio.to_thread(self._render_list, name, base)
-
-    def _render(self, address: str, media_type: str) -> bytes | None:
-        documentation = self._load()
-        page = documentation.pages.get(address)
-        if page is None:
-            return None
-        markdown = media_type == MARKDOWN
-        text = documentation.markdown(page) if markdown else html_document(documentation, page)
-        return self._bytes.setdefault((address, media_type), text.encode())
-
-    def _render_list(self, name: str, base: str) -> bytes:
-        documentation = self._load()
-        text = documentation.index(base) if name == "llms.txt" else documentation.full_text(base)
-        return self._lists.setdefault((name, base), text.encode())
+GUIDES: Final = "guides"
+SITE: Final = Path(__file__).parent / "static" / GUIDES
+POLICY: Final = "policy.json"
+"""The file of the site with the hashes that its Content-Security-Policy allows."""
+MEDIA_TYPE_BY_SUFFIX: Final = {
+    ".html": HTML,
+    ".md": MARKDOWN,
+    ".txt": "text/plain",
+    ".css": "text/css",
+    ".js": "text/javascript",
+    ".json": "application/json",
+    ".svg": "image/svg+xml",
+    ".png": "image/png",
+}
+LINK: Final = re.compile(r"\]\(([^)\s#]+)(#[^)\s]*)?\)")
 
 
-def html_document(documentation: Documentation, page: GuidePage) -> str:
-    """Return a page as a document, with a list of all pages. All its links are relative."""
+@cache
+def site() -> Mapping[str, Path]:
+    """Return the files of the site by their path. Only these are ever read."""
+    files = (file for file in sorted(SITE.rglob("*")) if file.suffix in MEDIA_TYPE_BY_SUFFIX)
+    found = {file.relative_to(SITE).as_posix(): file for file in files if file.name != POLICY}
+    if not found:
+        raise NotFound("The site of the documentation is not built. In a checkout, run: make docs")
+    return found
 
-    def link(target: str) -> str:
-        return escape(relative_link(page.address, target), quote=True)
 
-    lists = []
-    for name, title in TITLE_BY_SECTION.items():
-        entries = "".join(
-            f'<li><a href="{link(other.address)}"{current}>{escape(other.title)}</a></li>'
-            for other in documentation.section(name)
-            for current in (' aria-current="page"' if other is page else "",)
-        )
-        is_open = " open" if name != "decisions" or page.section == "decisions" else ""
-        lists.append(f"<details{is_open}><summary>{title}</summary><ul>{entries}</ul></details>")
+@cache
+def site_policy() -> str:
+    """Return the Content-Security-Policy of the site. Of inline code, it allows only that of the theme, by hash; the pages
+    themselves have none."""
+    hashes = json.loads((SITE / POLICY).read_bytes())
+    scripts, styles = (
+        " ".join(["'self'", *(f"'{hash}'" for hash in hashes[kind])]) for kind in ("scripts", "styles")
+    )
     return (
-        '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
-        '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
-        f"<title>{escape(page.title)} · Plangate</title>\n"
-        f'<link rel="icon" href="{link("assets/favicon.svg")}">\n'
-        f'<link rel="stylesheet" href="{link("assets/guides.css")}">\n'
-        f'<link rel="alternate" type="{MARKDOWN}" href="{link(page.address + SUFFIX)}">\n'
-        "</head>\n<body>\n"
-        f'<nav><p><a href="{link(INDEX)}">Plangate</a> · <a href="{link("docs")}">API</a></p>{"".join(lists)}</nav>\n'
-        f"<main>\n{documentation.html(page)}</main>\n</body>\n</html>\n"
+        f"default-src 'none'; script-src {scripts}; style-src {styles}; img-src 'self' data:; connect-src 'self'; "
+        "worker-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
     )
 
 
-def _base(request: Request) -> str:
+def with_absolute_links(markdown: str, base: str) -> str:
+    """Return Markdown whose links to files of the site begin with `base`."""
+
+    def relink(match: re.Match[str]) -> str:
+        return f"]({base}{match[1]}{match[2] or ''})" if match[1] in site() else match[0]
+
+    return LINK.sub(relink, markdown)
+
+
+@cache
+def read_text(path: str, base: str) -> bytes:
+    """Return a Markdown file of the top of the site as it is read from elsewhere, with links that begin with `base`."""
+    return with_absolute_links(site()[path].read_text("utf-8"), base).encode()
+
+
+def _public_base(request: Request) -> str:
     """Return the public address with a slash, or nothing if there is none: links are relative then."""
-    context = getattr(request.app.state, "door", None)
+    context = getattr(request.app.state, "context", None)
     return "" if context is None or context.public_url is None else f"{context.public_url}/"
 
 
 def install(api: FastAPI) -> None:
     """Add the routes. They are not operations of the API, so the API document does not have them."""
-    guides = Guides(root_folder())
 
-    async def page(request: Request) -> Response:
-        name = request.path_params.get("name", "")
-        address = f"{INDEX}/{name}" if name else INDEX
-        media_type = MARKDOWN if prefers_markdown(request.headers.get("accept", "")) else HTML
-        if address.endswith(SUFFIX):
-            address, media_type = address.removesuffix(SUFFIX), MARKDOWN
-        body = await guides.page(address, media_type)
-        if body is None:
+    def page(request: Request) -> Response:
+        name = request.path_params["name"] or "index"
+        path = name if name in site() else f"{name}.html"
+        if path not in site():
             raise HTTPException(404)
-        return static_response(request, body, media_type, PAGE_HEADERS)
+        if path.endswith(".html") and prefers_markdown(request.headers.get("accept", "")):
+            path = path.removesuffix(".html") + ".md"
+        media_type = MEDIA_TYPE_BY_SUFFIX[site()[path].suffix]
+        headers = {"content-security-policy": site_policy(), "vary": "accept, accept-encoding"}
+        if path.endswith(".png"):
+            return static_response(request, site()[path].read_bytes(), media_type, headers)
+        return compressible_response(request, site()[path], media_type, headers)
 
-    async def index_markdown(request: Request) -> Response:
-        body = await guides.page(INDEX, MARKDOWN)
-        assert body is not None
-        return static_response(request, body, MARKDOWN, PAGE_HEADERS)
+    def index(request: Request) -> Response:
+        """Return the index as Markdown, or lead to its HTML, whose links are relative to /guides/."""
+        wants_markdown = request.url.path.endswith(".md") or prefers_markdown(
+            request.headers.get("accept", "")
+        )
+        if not wants_markdown:
+            return Response(status_code=307, headers={"location": f"{GUIDES}/", "vary": "accept"})
+        return static_response(request, read_text("index.md", f"{GUIDES}/"), MARKDOWN, {"vary": "accept"})
 
-    async def index_with_slash(_request: Request) -> Response:
-        return Response(status_code=308, headers={"location": f"../{INDEX}"})
-
-    async def list_pages(request: Request) -> Response:
+    def list_pages(request: Request) -> Response:
         name = request.scope["path"].rpartition("/")[2]
-        return static_response(request, await guides.list_pages(name, _base(request)), TEXT)
+        return static_response(request, read_text(name, f"{_public_base(request)}{GUIDES}/"), "text/plain")
 
     api.router.routes += [
-        Route(f"/{INDEX}", page, include_in_schema=False),
-        Route(f"/{INDEX}{SUFFIX}", index_markdown, include_in_schema=False),
-        Route(f"/{INDEX}/", index_with_slash, include_in_schema=False),
-        Route(f"/{INDEX}/{{name:path}}", page, include_in_schema=False),
+        Route(f"/{GUIDES}", index, include_in_schema=False),
+        Route(f"/{GUIDES}.md", index, include_in_schema=False),
+        Route(f"/{GUIDES}/{{name:path}}", page, include_in_schema=False),
         Route("/llms.txt", list_pages, include_in_schema=False),
         Route("/llms-full.txt", list_pages, include_in_schema=False),
     ]

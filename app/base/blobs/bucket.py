@@ -12,6 +12,7 @@ import os
 import tempfile
 from collections.abc import AsyncGenerator, AsyncIterator, Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from datetime import timedelta
 from typing import Final
 from urllib.parse import urlsplit
@@ -32,28 +33,34 @@ from app.base.blobs.store import (
 
 PART_BYTES: Final = 8 * 1024 * 1024
 MAX_CONCURRENT_PARTS: Final = 2
-MAX_SILENCE_S: Final = 4.0
-"""How long a bucket may stay silent, unless another limit applies."""
-
-MIN_UPLOAD_BYTES_PER_S: Final = 256 * 1024
-"""A slower upload is aborted."""
-
-DELETE_TIMEOUT_S: Final = 3.0
-"""Less than the limit of a transaction: one is open during the deletion."""
-
-NOT_FOUND_ERRORS: Final = (NotFoundError, FileNotFoundError)
+MISSING_ERRORS: Final = (NotFoundError, FileNotFoundError)
 RETRY_CONFIG: Final = {"max_retries": 3, "retry_timeout": timedelta(seconds=10)}
+
+
+@dataclass(frozen=True, slots=True)
+class BucketLimits:
+    """How long the service waits for a bucket."""
+
+    silence_s: float = 4.0
+    """How long a bucket may stay silent, unless another limit applies."""
+
+    upload_bytes_per_s: int = 256 * 1024
+    """A slower upload is aborted."""
+
+    deletion_s: float = 3.0
+    """Less than the limit of a transaction: one is open during the deletion."""
 
 
 class BucketBlobs:
     """Blobs in `s3://bucket` or `s3://bucket/prefix`."""
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, url: str, limits: BucketLimits | None = None) -> None:
         """Take the bucket's URL. Connect with the first body. Raise ValueError."""
         parts = urlsplit(url)
         if parts.scheme != "s3" or not parts.netloc or parts.query or parts.username:
             raise ValueError("the URL of a bucket must be s3://bucket or s3://bucket/prefix")
         self._prefix = parts.path.strip("/")
+        self._limits = limits or BucketLimits()
         endpoint = os.environ.get("AWS_ENDPOINT_URL", os.environ.get("AWS_ENDPOINT", ""))
         self._store = S3Store(
             parts.netloc,
@@ -76,7 +83,7 @@ class BucketBlobs:
     async def keep(self, tenant: str, spool: Spool) -> None:
         digest = await spool.end()
         with translate_bucket_errors():
-            async with asyncio.timeout(MAX_SILENCE_S + spool.size / MIN_UPLOAD_BYTES_PER_S):
+            async with asyncio.timeout(self._limits.silence_s + spool.size / self._limits.upload_bytes_per_s):
                 await obstore.put_async(
                     self._store,
                     self._key(tenant, digest),
@@ -89,19 +96,19 @@ class BucketBlobs:
         self, tenant: str, digest: bytes, size: int, part: ByteRange | None = None
     ) -> AsyncGenerator[bytes, None]:
         try:
-            with translate_bucket_errors(*NOT_FOUND_ERRORS):
-                async with asyncio.timeout(MAX_SILENCE_S):
-                    found = await obstore.get_async(
+            with translate_bucket_errors(*MISSING_ERRORS):
+                async with asyncio.timeout(self._limits.silence_s):
+                    result = await obstore.get_async(
                         self._store,
                         self._key(tenant, digest),
                         options=None if part is None else {"range": part},
                     )
-        except NOT_FOUND_ERRORS as error:
+        except MISSING_ERRORS as error:
             raise BlobLost(digest, "is missing") from error
         # Take the body out of the result: obstore releases a result from its thread only with its next call, and
         # until then the connection of an unread body would stay open.
-        pieces = aiter(found.stream(min_chunk_size=PIECE_BYTES))
-        if found.meta["size"] != size:
+        pieces = aiter(result.stream(min_chunk_size=PIECE_BYTES))
+        if result.meta["size"] != size:
             raise BlobLost(digest, "has changed")
         checker, (at, end) = DigestChecker(digest, whole=part is None), part or (0, size)
         if size == 0:
@@ -109,7 +116,7 @@ class BucketBlobs:
             return
         while at < end:
             with translate_bucket_errors():
-                async with asyncio.timeout(MAX_SILENCE_S):
+                async with asyncio.timeout(self._limits.silence_s):
                     data = bytes(await anext(pieces, b""))
             if not data:
                 raise BlobLost(digest, "is truncated")
@@ -117,8 +124,8 @@ class BucketBlobs:
             yield checker.check(data, last=at >= end)
 
     async def delete(self, tenant: str, digest: bytes) -> None:
-        with translate_bucket_errors(), suppress(*NOT_FOUND_ERRORS):
-            async with asyncio.timeout(DELETE_TIMEOUT_S):
+        with translate_bucket_errors(), suppress(*MISSING_ERRORS):
+            async with asyncio.timeout(self._limits.deletion_s):
                 await obstore.delete_async(self._store, self._key(tenant, digest))
 
     async def sweep(self, older_than_s: float) -> int:

@@ -136,9 +136,9 @@ class BlobFile:
         await asyncio.shield(asyncio.to_thread(locked))
 
 
-def _close_file(opened: asyncio.Future[int]) -> None:
-    if not opened.cancelled() and opened.exception() is None:
-        os.close(opened.result())
+def _close_file(descriptor: asyncio.Future[int]) -> None:
+    if not descriptor.cancelled() and descriptor.exception() is None:
+        os.close(descriptor.result())
 
 
 class Spool:

@@ -131,19 +131,19 @@ def start(
             raise faults.missing_data_error(data_dir)
         data_dir = prepare_data_dir(data_dir)
         with locks.hold(data_dir / places.START_LOCK, _START_LOCK_TIMEOUT_SECONDS):
-            found, account = places.locate(data_dir, state_dir)
-            if not create and not found.cluster.exists():
-                raise faults.missing_data_error(found.cluster)
-            socket_dir = places.socket_dir(found, account)
-            wanted = ServerSpec(found, account, socket_dir, state_dir, dict(settings or {}), write_log)
-            lock = locks.open_lock(found.users_lock)
+            cluster, account = places.locate(data_dir, state_dir)
+            if not create and not cluster.cluster.exists():
+                raise faults.missing_data_error(cluster.cluster)
+            socket_dir = places.socket_dir(cluster, account)
+            spec = ServerSpec(cluster, account, socket_dir, state_dir, dict(settings or {}), write_log)
+            lock = locks.open_lock(cluster.users_lock)
             try:
                 alone = locks.try_exclusive(lock)
                 locks.share(lock)
-                server.ensure_running(wanted, alone=alone)
+                server.ensure_running(spec, alone=alone)
             except BaseException:
                 locks.release(lock)
                 raise
     except OSError as error:
         raise faults.error_from_os(error, f"The data directory {data_dir} cannot be used") from error
-    return EmbeddedPostgres(data_dir, socket_dir, places.PORT, _ServerUse(lock, wanted))
+    return EmbeddedPostgres(data_dir, socket_dir, places.PORT, _ServerUse(lock, spec))

@@ -43,7 +43,7 @@ def find_binaries(account: Account, state_dir: Path) -> Binaries:
     Raises:
         EmbeddedPostgresError: there are none, or none that the account can run.
     """
-    bundled = sorted(_usable_binaries(wheel_folders()), key=lambda found: found.major)
+    bundled = sorted(_usable_binaries(wheel_folders()), key=lambda candidate: candidate.major)
     if bundled:
         newest = bundled[-1]
         if _can_run(account, newest.folder):
@@ -57,13 +57,13 @@ def find_binaries(account: Account, state_dir: Path) -> Binaries:
             )
         return copy
     unreachable = []
-    for found in _usable_binaries(machine_folders()):
-        if _can_run(account, found.folder):
-            return found
-        unreachable.append(str(found.folder))
-    seen = f" {account.name} cannot run those in {', '.join(unreachable)}." if unreachable else ""
+    for candidate in _usable_binaries(machine_folders()):
+        if _can_run(account, candidate.folder):
+            return candidate
+        unreachable.append(str(candidate.folder))
+    hint = f" {account.name} cannot run those in {', '.join(unreachable)}." if unreachable else ""
     raise EmbeddedPostgresError(
-        f"No programs of PostgreSQL {MIN_MAJOR_VERSION} or newer were found.{seen} Install the wheel {_WHEEL} "
+        f"No programs of PostgreSQL {MIN_MAJOR_VERSION} or newer were found.{hint} Install the wheel {_WHEEL} "
         f"into this environment, install the system's PostgreSQL server, {DATABASE_URL_ADVICE}."
     )
 
@@ -72,28 +72,32 @@ def wheel_fingerprint() -> str:
     """Return a text that changes when the programs in the wheel are replaced. Start no process."""
     parts = []
     for folder in wheel_folders():
-        found = (folder / "postgres").stat()
-        parts.append(f"{folder}:{found.st_size}:{found.st_mtime_ns}")
+        status = (folder / "postgres").stat()
+        parts.append(f"{folder}:{status.st_size}:{status.st_mtime_ns}")
     return "\n".join(parts)
 
 
 def describe() -> str:
     """Return which Postgres this installation starts if DATABASE_URL is not set, and how to use another
     one."""
-    bundled = sorted(_usable_binaries(wheel_folders()), key=lambda found: found.major)
+    bundled = sorted(_usable_binaries(wheel_folders()), key=lambda candidate: candidate.major)
     if bundled:
         wheel = importlib.metadata.version(_WHEEL)
-        found = f"embedded PostgreSQL {bundled[-1].version} (from {_WHEEL} {wheel})"
+        description = f"embedded PostgreSQL {bundled[-1].version} (from {_WHEEL} {wheel})"
     else:
         machine = next(_usable_binaries(machine_folders()), None)
-        found = f"PostgreSQL {machine.version} in {machine.folder}" if machine else "no PostgreSQL found"
-    return f"{found}; to use your own server, set DATABASE_URL"
+        description = (
+            f"PostgreSQL {machine.version} in {machine.folder}" if machine else "no PostgreSQL found"
+        )
+    return f"{description}; to use your own server, set DATABASE_URL"
 
 
 def find_major(major: int) -> Path | None:
     """Return the folder of programs of exactly this major version, for an upgrade, or None."""
     folders = (*wheel_folders(), *machine_folders())
-    return next((found.folder for found in _usable_binaries(folders) if found.major == major), None)
+    return next(
+        (candidate.folder for candidate in _usable_binaries(folders) if candidate.major == major), None
+    )
 
 
 def wheel_folders() -> list[Path]:
@@ -101,9 +105,9 @@ def wheel_folders() -> list[Path]:
     effects."""
     spec = importlib.util.find_spec(_PACKAGE)
     roots = spec.submodule_search_locations if spec else None
-    found = (path for root in roots or () for path in Path(root).glob("pginstall*/bin/postgres"))
+    programs = (path for root in roots or () for path in Path(root).glob("pginstall*/bin/postgres"))
     # Resolve links: installers may link into a cache, and Postgres looks for its files next to the real one.
-    return sorted({path.resolve().parent for path in found})
+    return sorted({path.resolve().parent for path in programs})
 
 
 def machine_folders() -> Iterator[Path]:
@@ -163,14 +167,14 @@ def _library_folders(install: Path) -> list[Path]:
     return [package.parent / f"{_PACKAGE}.libs", package / ".dylibs"]
 
 
-def _copy_binaries(found: Binaries, state_dir: Path) -> Binaries:
+def _copy_binaries(source: Binaries, state_dir: Path) -> Binaries:
     """Copy the programs to a place that every account can reach, under another name first, so that it is
     complete or absent."""
-    install = found.folder.parent
-    size = (found.folder / "postgres").stat().st_size
+    install = source.folder.parent
+    size = (source.folder / "postgres").stat().st_size
     key = hashlib.sha256(f"{install.name}:{size}".encode()).hexdigest()[:8]
     shelf = state_dir / "binaries"
-    target = shelf / f"{importlib.metadata.version(_WHEEL)}-{found.major}-{key}"
+    target = shelf / f"{importlib.metadata.version(_WHEEL)}-{source.major}-{key}"
     folder = target / _PACKAGE / install.name / "bin"
     if not target.exists():
         state_dir.parent.mkdir(parents=True, exist_ok=True)
@@ -183,7 +187,7 @@ def _copy_binaries(found: Binaries, state_dir: Path) -> Binaries:
                 partial = Path(tempfile.mkdtemp(dir=shelf, suffix=".partial"))
                 _copy_install(install, partial)
                 partial.rename(target)
-    return Binaries(folder, found.major, found.version)
+    return Binaries(folder, source.major, source.version)
 
 
 def _copy_install(install: Path, target: Path) -> None:

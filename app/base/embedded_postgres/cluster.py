@@ -16,33 +16,33 @@ INITDB_TIMEOUT_SECONDS = 300.0  # syncing takes long on slow disks
 _BUILTIN_LOCALES_SINCE = 17
 
 
-def check_version(cluster: Path, found: Binaries) -> None:
+def check_version(cluster: Path, programs: Binaries) -> None:
     """Reject a cluster of another major version: Postgres reads only its own.
 
     Raises:
         EmbeddedPostgresError: the message says how to upgrade; nothing was changed.
     """
     try:
-        made_by = int((cluster / "PG_VERSION").read_text("ascii").strip())
+        version = int((cluster / "PG_VERSION").read_text("ascii").strip())
     except (OSError, ValueError) as error:
         raise EmbeddedPostgresError(
             f"{cluster} is not a Postgres cluster ({error}). "
             "Restore it from a backup, or move it away to start with an empty database."
         ) from error
-    if made_by == found.major:
+    if version == programs.major:
         return
-    old = binaries.find_major(made_by)
-    programs = f"{made_by} is in {old}" if old else f"install {made_by} beside it"
+    old = binaries.find_major(version)
+    hint = f"{version} is in {old}" if old else f"install {version} beside it"
     raise EmbeddedPostgresError(
-        f"The cluster {cluster} was made by PostgreSQL {made_by}, the programs here are {found.major}. "
+        f"The cluster {cluster} was made by PostgreSQL {version}, the programs here are {programs.major}. "
         "Nothing was changed. Do one of these: "
-        f"upgrade it with pg_upgrade ({found.major} is in {found.folder}, {programs}); "
-        f"dump it with PostgreSQL {made_by} (pg_dumpall), move {cluster} away, start, and restore the dump; "
-        f"or run PostgreSQL {made_by} yourself and point DATABASE_URL at it."
+        f"upgrade it with pg_upgrade ({programs.major} is in {programs.folder}, {hint}); "
+        f"dump it with PostgreSQL {version} (pg_dumpall), move {cluster} away, start, and restore the dump; "
+        f"or run PostgreSQL {version} yourself and point DATABASE_URL at it."
     )
 
 
-def create_cluster(server: ServerSpec, found: Binaries, lock: int) -> None:
+def create_cluster(server: ServerSpec, programs: Binaries, lock: int) -> None:
     """Run `initdb` under another name and rename, so that a killed process leaves no partial cluster.
 
     Raises:
@@ -54,8 +54,8 @@ def create_cluster(server: ServerSpec, found: Binaries, lock: int) -> None:
         shutil.rmtree(partial)  # its initdb is dead: we hold its lock
     partial.mkdir(mode=0o700)
     server.account.take_ownership(partial)
-    server.log(f"creating a PostgreSQL {found.major} cluster in {places.cluster} as {server.account.name}")
-    with server.run(_initdb_command(server, found, partial), lock) as child:
+    server.log(f"creating a PostgreSQL {programs.major} cluster in {places.cluster} as {server.account.name}")
+    with server.run(_initdb_command(server, programs, partial), lock) as child:
         try:
             code = child.wait(INITDB_TIMEOUT_SECONDS)
         except subprocess.TimeoutExpired as error:
@@ -72,14 +72,14 @@ def create_cluster(server: ServerSpec, found: Binaries, lock: int) -> None:
     _sync(places.home)
 
 
-def _initdb_command(server: ServerSpec, found: Binaries, folder: Path) -> list[str]:
+def _initdb_command(server: ServerSpec, programs: Binaries, folder: Path) -> list[str]:
     command = [
-        *(str(found.folder / "initdb"), "-D", str(folder), "--username", wire.SUPERUSER),
+        *(str(programs.folder / "initdb"), "-D", str(folder), "--username", wire.SUPERUSER),
         *("--encoding=UTF8", "--locale=C", "--data-checksums", "--no-instructions"),
         # access.py replaces pg_hba.conf before the first start; if TCP were on, it would reject everyone.
         *("--auth-local=peer", "--auth-host=reject"),
     ]
-    if found.major >= _BUILTIN_LOCALES_SINCE:
+    if programs.major >= _BUILTIN_LOCALES_SINCE:
         # Sorts by code point, has case mapping beyond ASCII, and is independent of library upgrades.
         command += ["--locale-provider=builtin", "--builtin-locale=C.UTF-8"]
     if server.settings.get("fsync") == "off":

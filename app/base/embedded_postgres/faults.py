@@ -68,10 +68,10 @@ def error_with_log(what: str, home: Path, files: Iterable[Path]) -> EmbeddedPost
     lines = last_lines(files)
     text = "\n".join(lines)
     advice = next((advice for words, advice in _ADVICE if words in text), "Read the log lines below")
-    shown = "\n  ".join(lines) or "(nothing was logged)"
+    excerpt = "\n  ".join(lines) or "(nothing was logged)"
     logs = " and ".join(str(file) for file in files)
     return EmbeddedPostgresError(
-        f"{what}. {advice.format(home=home)}, {DATABASE_URL_ADVICE}. Log ({logs}):\n  {shown}"
+        f"{what}. {advice.format(home=home)}, {DATABASE_URL_ADVICE}. Log ({logs}):\n  {excerpt}"
     )
 
 

@@ -55,8 +55,8 @@ class ClusterPaths:
     def logs(self) -> list[Path]:
         """Return the start log, and the server's own log if it has written one since its start."""
         started = self.fingerprint_file.stat().st_mtime_ns if self.fingerprint_file.exists() else 0
-        written = {path: path.stat().st_mtime_ns for path in self.cluster.glob("log/*.log")}
-        own = sorted((path for path in written if written[path] >= started), key=written.__getitem__)
+        modified = {path: path.stat().st_mtime_ns for path in self.cluster.glob("log/*.log")}
+        own = sorted((path for path in modified if modified[path] >= started), key=modified.__getitem__)
         return [self.start_log, *own[-1:]]
 
     @property
@@ -144,12 +144,12 @@ def make_directory(folder: Path, mode: int) -> None:
     """
     if folder.exists():
         return
-    made = Path(tempfile.mkdtemp(dir=folder.parent, prefix=f".{folder.name[:50]}-"))
-    made.chmod(mode)
+    temporary = Path(tempfile.mkdtemp(dir=folder.parent, prefix=f".{folder.name[:50]}-"))
+    temporary.chmod(mode)
     try:
-        made.rename(folder)
+        temporary.rename(folder)
     except OSError:
-        made.rmdir()
+        temporary.rmdir()
         if not folder.is_dir():  # else another process was faster
             raise
 
@@ -165,14 +165,14 @@ def _check_not_copied(data_dir: Path, home: Path) -> None:
             f"{data_dir}/location says that the database is in {home}, where there is none. "
             f"Restore that directory, or delete {data_dir}/location to start with an empty database."
         )
-    named = Path(note.read_text("utf-8").strip())
-    if named == data_dir:
+    target = Path(note.read_text("utf-8").strip())
+    if target == data_dir:
         return
-    claim = named / "location"
-    if claim.exists() and claim.read_text("utf-8").strip() == str(home) and not named.samefile(data_dir):
+    claim = target / "location"
+    if claim.exists() and claim.read_text("utf-8").strip() == str(home) and not target.samefile(data_dir):
         raise EmbeddedPostgresError(
-            f"{data_dir} is a copy of {named}, whose database is in {home} and was not copied along. "
-            f"Delete {data_dir}/location to start with an empty database, or use {named}."
+            f"{data_dir} is a copy of {target}, whose database is in {home} and was not copied along. "
+            f"Delete {data_dir}/location to start with an empty database, or use {target}."
         )
     write_atomically(note, f"{data_dir}\n")
 
@@ -197,10 +197,10 @@ def socket_dir(places: ClusterPaths, account: Account) -> Path:
     for parent in dict.fromkeys((Path(tempfile.gettempdir()).resolve(), Path("/tmp").resolve())):  # noqa: S108
         if account.reaches(parent) and _is_usable_socket_dir(parent / "plangate-12345678"):
             # A new name each time, so that nobody can create the directory first.
-            made = Path(tempfile.mkdtemp(prefix="plangate-", dir=parent))
-            account.take_ownership(made)
-            write_atomically(record, f"{made}\n")
-            return made
+            temporary = Path(tempfile.mkdtemp(prefix="plangate-", dir=parent))
+            account.take_ownership(temporary)
+            write_atomically(record, f"{temporary}\n")
+            return temporary
     raise EmbeddedPostgresError(
         f"The path of a socket below {places.home} is too long, and {account.name} cannot use the "
         "temporary directory. Choose a data directory with a shorter path, or point TMPDIR at a short one."
@@ -228,10 +228,10 @@ def _make_private(folder: Path, account: Account) -> None:
 
 def _is_private(folder: Path, account: Account) -> bool:
     try:
-        found = folder.lstat()
+        status = folder.lstat()
     except OSError:
         return False
-    return stat.S_ISDIR(found.st_mode) and found.st_uid == account.uid and not found.st_mode & 0o077
+    return stat.S_ISDIR(status.st_mode) and status.st_uid == account.uid and not status.st_mode & 0o077
 
 
 def write_atomically(path: Path, text: str, owner: Account | None = None) -> None:

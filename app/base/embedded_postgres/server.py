@@ -84,16 +84,16 @@ def _launch_if_free(server: ServerSpec) -> tuple[subprocess.Popen[bytes] | None,
     try:
         if not locks.try_exclusive(lock):
             return None, 0.0
-        found = binaries.find_binaries(server.account, server.state_dir)
+        programs = binaries.find_binaries(server.account, server.state_dir)
         if server.places.cluster.exists():
-            cluster.check_version(server.places.cluster, found)
+            cluster.check_version(server.places.cluster, programs)
             _clear_leftovers(server)
         else:
-            cluster.create_cluster(server, found, lock)
+            cluster.create_cluster(server, programs, lock)
         access.write_files(server)
         places.write_atomically(server.places.fingerprint_file, server.fingerprint)
-        server.log(f"starting PostgreSQL {found.major} as {server.account.name}, socket {server.socket}")
-        command = [str(found.folder / "postgres"), "-D", str(server.places.cluster), *server.arguments]
+        server.log(f"starting PostgreSQL {programs.major} as {server.account.name}, socket {server.socket}")
+        command = [str(programs.folder / "postgres"), "-D", str(server.places.cluster), *server.arguments]
         return server.run(command, lock), time.monotonic() - began
     finally:
         os.close(lock)  # closed, not unlocked: the child holds it now
@@ -181,21 +181,21 @@ def stop(server: ServerSpec) -> None:
     """Stop the server and wait until all its processes have ended: fast shutdown first, then immediate."""
     lock = locks.open_lock(server.places.server_lock)
     try:
-        gone = locks.try_exclusive(lock)
+        has_exited = locks.try_exclusive(lock)
         for means, seconds in (
             (signal.SIGINT, FAST_SHUTDOWN_SECONDS),
             (signal.SIGQUIT, IMMEDIATE_SHUTDOWN_SECONDS),
         ):
-            if not gone:
+            if not has_exited:
                 # Take the pid from the kernel through the socket: a pid file may name any process.
                 pid = wire.query_status(server.socket, DATABASE).pid
                 if pid is not None:
                     with suppress(ProcessLookupError):
                         os.kill(pid, means)
-                gone = locks.wait_exclusive(lock, seconds)
+                has_exited = locks.wait_exclusive(lock, seconds)
     finally:
         locks.release(lock)
-    if not gone:
+    if not has_exited:
         server.log("Postgres did not stop; it is left running, and the next start will find it")
     elif server.socket_dir.parent != server.places.home:
         with suppress(OSError):

@@ -60,8 +60,8 @@ class ServerSpec:
             "unix_socket_directories": f'"{self.socket_dir}"',
             "unix_socket_permissions": "0700",
         }
-        given = {**DEFAULT_SETTINGS, **self.settings, **placement}
-        return [word for name, value in given.items() for word in ("-c", f"{name}={value}")]
+        options = {**DEFAULT_SETTINGS, **self.settings, **placement}
+        return [word for name, value in options.items() for word in ("-c", f"{name}={value}")]
 
     @property
     def fingerprint(self) -> str:
@@ -105,5 +105,5 @@ class ServerSpec:
 def _environment() -> dict[str, str]:
     """Return an environment without PG* variables, and with English messages, because this package parses
     them."""
-    kept = ("PATH", "LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH", "TMPDIR")
-    return {"LC_ALL": "C", **{name: os.environ[name] for name in kept if name in os.environ}}
+    names = ("PATH", "LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH", "TMPDIR")
+    return {"LC_ALL": "C", **{name: os.environ[name] for name in names if name in os.environ}}

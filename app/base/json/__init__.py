@@ -1,1 +1,1 @@
-"""Strict JSON, large JSON in processes of its own, and cooperative parsing."""
+"""Strict JSON, large JSON in separate processes, and cooperative parsing."""

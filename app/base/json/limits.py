@@ -1,4 +1,4 @@
-"""How large JSON may be until it is handled elsewhere than on the event loop."""
+"""Limits above which JSON is processed off the event loop."""
 
 from __future__ import annotations
 

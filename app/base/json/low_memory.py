@@ -26,15 +26,15 @@ def parse_low_memory(data: bytearray) -> Any:
     its value is complete. Empty `data`. Raise Malformed or TooLarge."""
     body = bytes(data)
     data.clear()
-    seen = strict_json.survey(body)
-    if seen.containers > LIMITS.containers:
+    shape = strict_json.survey(body)
+    if shape.containers > LIMITS.containers:
         raise TooLarge(f"The body may have {LIMITS.containers} objects and arrays.")
     try:
         text = body.decode()
     except UnicodeDecodeError:
         return strict_json.parse(body)
     del body
-    return _judge(text, seen, lambda text: loads_low_memory(text, dense=_dense(seen, len(text))))
+    return _judge(text, shape, lambda text: loads_low_memory(text, dense=_dense(shape, len(text))))
 
 
 def parse_cooperative(body: bytes) -> Any:
@@ -47,11 +47,11 @@ def parse_cooperative(body: bytes) -> Any:
     return _judge(text, strict_json.survey(body), loads_cooperative)
 
 
-def _judge(text: str, seen: strict_json.Survey, loads: Callable[[str], Any]) -> Any:
+def _judge(text: str, shape: strict_json.Survey, loads: Callable[[str], Any]) -> Any:
     """Return the value of a body that is plainly valid; leave any other body to the strict parser."""
     try:
         value = loads(text)
-        if seen.complaint is None and seen.is_all_of(value, halves="\\u" in text):
+        if shape.complaint is None and shape.is_all_of(value, halves="\\u" in text):
             return value
     except (ValueError, TypeError, RecursionError):  # TypeError: of half a character, as it is written
         pass
@@ -79,10 +79,10 @@ def _as_it_is(value: dict[str, Any]) -> dict[str, Any]:
     return value
 
 
-def _dense(seen: strict_json.Survey, chars: int) -> bool:
+def _dense(shape: strict_json.Survey, chars: int) -> bool:
     """Return whether dicts or numbers will take most of the memory."""
-    numbers = seen.commas - seen.string_tokens // 2
-    return seen.objects * CHARS_AN_OBJECT > chars or numbers * CHARS_A_NUMBER > chars
+    numbers = shape.commas - shape.string_tokens // 2
+    return shape.objects * CHARS_AN_OBJECT > chars or numbers * CHARS_A_NUMBER > chars
 
 
 def loads_low_memory(text: str | bytes | bytearray, *, dense: bool) -> Any:
@@ -114,10 +114,10 @@ class SharedKeys:
             if len(keys) > SHARED_KEYS or len(self._shapes) == SHAPES:
                 return plain
             shape = self._shapes[keys] = type("Shape", (), {})
-        held: dict[str, Any] = shape().__dict__
+        attributes: dict[str, Any] = shape().__dict__
         for key, value in plain.items():
-            held[key] = value
-        return held
+            attributes[key] = value
+        return attributes
 
 
 def _no_constant(name: str) -> Any:

@@ -60,6 +60,12 @@ def is_small(body: Any) -> bool:
     return left > 0
 
 
+def weight(body: Any) -> int:
+    """Return the `size` to pass to `offload` for work on a body that comes with others of a known size: above
+    `LIMITS.inline_bytes` if it is large, else 0."""
+    return 0 if is_small(body) else LIMITS.inline_bytes + 1
+
+
 def loads(body: bytes) -> Any:
     """Parse JSON that the service wrote itself. For a function that `offload` calls."""
     return low_memory.loads_cooperative(body) if len(body) > LIMITS.inline_bytes else orjson.loads(body)

@@ -1,4 +1,4 @@
-"""JSON from outside that may be large, parsed so that nobody else waits for it."""
+"""Parsing of JSON that may be large, without blocking other work."""
 
 from __future__ import annotations
 

@@ -11,7 +11,7 @@ import subprocess
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
-from dataclasses import is_dataclass
+from dataclasses import dataclass, is_dataclass
 from io import BufferedIOBase
 from pathlib import Path
 from typing import Any, Final, TypeVar, cast
@@ -21,37 +21,38 @@ from app.base.threads import run_in_thread
 
 T = TypeVar("T")
 
-AT_ONCE: Final = 2
-MAX_CPU_S: Final = 20
-"""Seconds of processor time after which the system ends a process."""
-
-MAX_PROCESS_BYTES: Final = 512 * 1024 * 1024
-"""A process that uses more memory is ended: this is a backstop, as the parsers take 5 to 12 times the text."""
-
-MAX_WAIT_S: Final = 4.0
-"""How long a request waits for a process: it is answered within five seconds."""
-
-LOOK_EVERY_MS: Final = 5
 PAGE_BYTES: Final = os.sysconf("SC_PAGE_SIZE")
-KEPT_ENVIRONMENT: Final = ("PATH", "LD_LIBRARY_PATH", "LANG", "LC_ALL")
+INHERITED_VARIABLES: Final = ("PATH", "LD_LIBRARY_PATH", "LANG", "LC_ALL")
 TOO_COMPLEX: Final = "The value needs more memory or time than the service gives to a single one. Split it, or make it simpler."
 
 
-class JsonProcessPool:
-    """Starts the processes: `at_once` of them for requests and as many for the work of queries, which so does not wait
-    behind uploads."""
+@dataclass(frozen=True, slots=True)
+class ProcessLimits:
+    """What one process may use, and how many run at once."""
 
-    def __init__(
-        self,
-        max_bytes: int = MAX_PROCESS_BYTES,
-        max_wait_s: float = MAX_WAIT_S,
-        max_cpu_s: int = MAX_CPU_S,
-        at_once: int = AT_ONCE,
-    ) -> None:
-        self._max_bytes = max_bytes
-        self._max_wait_s = max_wait_s
-        self._max_cpu_s = max_cpu_s
-        self._requests, self._work = asyncio.Semaphore(at_once), asyncio.Semaphore(at_once)
+    memory_bytes: int = 512 * 1024 * 1024
+    """A process that uses more memory is ended. This is a backstop: parsers take 5 to 12 times the text."""
+
+    cpu_s: int = 20
+    """Seconds of processor time after which the system ends a process."""
+
+    wait_s: float = 4.0
+    """How long a request waits for a process, so that it is answered within five seconds."""
+
+    poll_ms: int = 5
+    """How often the memory of a process is measured."""
+
+    at_once: int = 2
+    """Processes for requests, and as many for the work of queries, which so does not wait behind uploads."""
+
+
+class JsonProcessPool:
+    """Starts the processes."""
+
+    def __init__(self, limits: ProcessLimits | None = None) -> None:
+        self._limits = limits or ProcessLimits()
+        slots = self._limits.at_once
+        self._requests, self._work = asyncio.Semaphore(slots), asyncio.Semaphore(slots)
 
     @asynccontextmanager
     async def open(self, *, request: bool = False) -> AsyncIterator[JsonProcess]:
@@ -59,26 +60,26 @@ class JsonProcessPool:
         if none is free in time."""
         turns = self._requests if request else self._work
         try:
-            async with asyncio.timeout(self._max_wait_s if request else None):
+            async with asyncio.timeout(self._limits.wait_s if request else None):
                 await turns.acquire()
         except TimeoutError:
             raise TooManyRequests("Too many large values are being processed; retry.") from None
         async with AsyncExitStack() as ending:
             ending.callback(turns.release)
-            started = await asyncio.to_thread(_start, self._max_cpu_s)
+            started = await asyncio.to_thread(_start, self._limits.cpu_s)
             ending.push_async_callback(asyncio.to_thread, _stop, started)
             ending.callback(started.kill)
-            yield JsonProcess(started, self._max_bytes, ending.aclose)
+            yield JsonProcess(started, self._limits, ending.aclose)
 
 
 class JsonProcess:
     """A process that runs functions of this code base, one after the other."""
 
     def __init__(
-        self, process: subprocess.Popen[bytes], max_bytes: int, end: Callable[[], Awaitable[None]]
+        self, process: subprocess.Popen[bytes], limits: ProcessLimits, end: Callable[[], Awaitable[None]]
     ) -> None:
         self._process = process
-        self._max_bytes = max_bytes
+        self._limits = limits
         self.end = end
         """End the process before its block does: what it holds is no longer needed."""
         self._to, self._source = (cast(BufferedIOBase, stream) for stream in (process.stdin, process.stdout))
@@ -88,13 +89,13 @@ class JsonProcess:
         (`module:function`) if this process cannot import it. What it takes and returns is pickled: pass what is large as
         bytes, since unpickling many objects holds the GIL. A bytearray is emptied once it has been sent. Raise what the
         function raises, or TooLarge."""
-        return cast(T, await self._ask(function, args, keep=False))
+        return cast(T, await self._request(function, args, keep=False))
 
     async def keep(self, function: Callable[..., tuple[Any, T]] | str, *args: Any) -> T:
         """Run a function that returns a value, which stays in the process, and an answer, which comes back."""
-        return cast(T, await self._ask(function, args, keep=True))
+        return cast(T, await self._request(function, args, keep=True))
 
-    async def _ask(self, function: Callable[..., Any] | str, args: tuple[Any, ...], *, keep: bool) -> Any:
+    async def _request(self, function: Callable[..., Any] | str, args: tuple[Any, ...], *, keep: bool) -> Any:
         answered = await run_in_thread(lambda: self._exchange((function, args, keep)))
         if answered is None:
             status = await asyncio.to_thread(self._process.wait)
@@ -127,8 +128,8 @@ class JsonProcess:
         """Return when there is an answer, or when the process was ended because it used too much memory."""
         answers = select.poll()
         answers.register(self._source, select.POLLIN)
-        while not answers.poll(LOOK_EVERY_MS):
-            if _memory_bytes(self._process.pid) > self._max_bytes:
+        while not answers.poll(self._limits.poll_ms):
+            if _memory_bytes(self._process.pid) > self._limits.memory_bytes:
                 self._process.kill()
                 return
 
@@ -139,23 +140,23 @@ class _AnswerReader(pickle.Unpickler):
 
     def find_class(self, module: str, name: str) -> Any:
         if module == "builtins" or module.startswith("app."):
-            found = super().find_class(module, name)
-            if isinstance(found, type) and (issubclass(found, Exception) or is_dataclass(found)):
-                return found
-        raise pickle.UnpicklingError(f"an answer may not hold a {module}.{name}")
+            resolved = super().find_class(module, name)
+            if isinstance(resolved, type) and (issubclass(resolved, Exception) or is_dataclass(resolved)):
+                return resolved
+        raise pickle.UnpicklingError(f"a worker process returned a {module}.{name}, which is not allowed")
 
 
 def _start(max_cpu_s: int) -> subprocess.Popen[bytes]:
     """Start a process with the modules of this one and nothing else of it: not its secrets, not its
     directory."""
     here = str(Path(__file__).resolve().parents[3])
-    kept = {name: os.environ[name] for name in KEPT_ENVIRONMENT if name in os.environ}
+    inherited = {name: os.environ[name] for name in INHERITED_VARIABLES if name in os.environ}
     return subprocess.Popen(
         [sys.executable, "-P", "-m", "app.base.json.worker", str(max_cpu_s)],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,
-        env={**kept, "PYTHONPATH": os.pathsep.join([here, *filter(None, sys.path)])},
+        env={**inherited, "PYTHONPATH": os.pathsep.join([here, *filter(None, sys.path)])},
     )
 
 

@@ -1,7 +1,7 @@
-"""The one JSON gate at the door: what it lets in can be stored, hashed and read back without a change.
+"""Parses all JSON from outside: what it accepts can be stored, hashed and read back without a change.
 
 Stock parsers accept NaN, 1e999, duplicate keys and lone surrogates, and Postgres cannot hold NUL; all of it
-is refused here, once, so that nothing behind the door has to think about it (promises P32 and P33).
+is rejected here, once, so that no other code has to handle it (promises P32 and P33).
 
 How, and why so: orjson parses (strict grammar, UTF-8, surrogates, control characters, infinities), and what
 it lets through is found on the bytes by a handful of C-speed passes: strings are cut out, and the rest, the
@@ -33,14 +33,15 @@ from typing import Any, Final, TypeAlias
 
 import orjson
 import pydantic_core
+from plangate.json_pointer import escape_step, json_pointer
 
-from app.base.errors import Malformed
+from app.base.errors import Malformed, truncate
 
 JsonValue: TypeAlias = "dict[str, JsonValue] | list[JsonValue] | str | int | float | bool | None"
 
 MAX_DEPTH: Final = 64  # containers inside one another; a scalar has depth 0, [] has depth 1
 _EXPLAIN_MAX_BYTES: Final = 256 * 1024  # beyond it a refusal says what and not where: 1 µs a token
-_SHOWN_CHARS: Final = 80  # of a key or number of the caller's that a message repeats
+_QUOTED_CHARS: Final = 80  # of a key or number of the caller's that a message repeats
 
 _INT_MIN: Final = -(2**63)
 _INT_MAX: Final = 2**63 - 1
@@ -81,18 +82,18 @@ def parse(body: bytes, *, max_depth: int = MAX_DEPTH) -> JsonValue:
         value: JsonValue = orjson.loads(body)
     except orjson.JSONDecodeError as error:
         raise Malformed(_syntax_detail(body, max_depth, error)) from None
-    seen = survey(body, max_depth=max_depth, infinities=False)
-    if seen.complaint is not None:
-        raise Malformed(_detail(body, max_depth, seen.complaint))
-    if not seen.is_all_of(value):
+    scan = survey(body, max_depth=max_depth, infinities=False)
+    if scan.complaint is not None:
+        raise Malformed(_detail(body, max_depth, scan.complaint))
+    if not scan.is_all_of(value):
         raise Malformed(_detail(body, max_depth, _big_duplicate(body)))
     return value
 
 
 @dataclass(frozen=True, slots=True)
 class Survey:
-    """What the bytes of a body show, if it is JSON. `containers` are objects and arrays, `commas` those between items,
-    `string_tokens` the quotes that delimit keys and strings."""
+    """Counts over the bytes of a body, if it is JSON. `containers` are objects and arrays, `commas` those between
+    items, `string_tokens` the quotes that delimit keys and strings."""
 
     complaint: str | None
     objects: int
@@ -121,8 +122,8 @@ def survey(body: bytes, *, max_depth: int = MAX_DEPTH, infinities: bool = True) 
     numbers = skeleton.translate(_DIGITS_AS_ZEROS)
     exponents = _TINY_OR_HUGE if infinities else _TINY
     if _NINETEEN_DIGITS in numbers or any(exponent in numbers for exponent in exponents):
-        found = (_number_complaint(number.group()) for number in _NUMBER.finditer(skeleton))
-        complaint = complaint or next(filter(None, found), None)
+        complaints = (_number_complaint(number.group()) for number in _NUMBER.finditer(skeleton))
+        complaint = complaint or next(filter(None, complaints), None)
     objects = skeleton.count(b"{")
     containers = objects + skeleton.count(b"[")
     if containers > max_depth and _deeper_than(max_depth, skeleton):
@@ -131,7 +132,8 @@ def survey(body: bytes, *, max_depth: int = MAX_DEPTH, infinities: bool = True) 
 
 
 def containers(body: bytes) -> int:
-    """How many objects and arrays a body has, if it is JSON: what its parsed value costs beside its bytes."""
+    """Return the number of objects and arrays in a body, if it is JSON, which determines the cost of its parsed
+    value."""
     skeleton = _skeleton(_without_escaped_quotes(body))
     return skeleton.count(b"[") + skeleton.count(b"{")
 
@@ -181,7 +183,7 @@ def _refuse_non_finite(value: Any) -> None:
             if not math.isfinite(item):
                 raise NotJson(f"The number at {pointer or 'the root'} is {item}, which JSON cannot hold.")
         elif isinstance(item, Mapping):
-            stack += [(f"{pointer}/{_escaped(str(key))}", inner) for key, inner in item.items()]
+            stack += [(f"{pointer}/{escape_step(str(key))}", inner) for key, inner in item.items()]
         elif isinstance(item, list | tuple):
             stack += [(f"{pointer}/{index}", inner) for index, inner in enumerate(item)]
 
@@ -220,8 +222,8 @@ def _pieces(value: JsonValue, levels: int = 2) -> Iterator[JsonValue]:
             yield value[at : at + _PIECE_ITEMS]
     elif isinstance(value, dict) and levels and len(value) <= _PIECE_ITEMS:
         yield list(value)
-        for held in value.values():
-            yield from _pieces(held, levels - 1)
+        for item in value.values():
+            yield from _pieces(item, levels - 1)
     else:
         yield value
 
@@ -240,10 +242,10 @@ def _number_complaint(literal: bytes) -> str | None:
         # The length first: reading a million digits as an integer is quadratic.
         if len(literal) <= 20 and _INT_MIN <= int(literal) <= _INT_MAX:
             return None
-        return f"The integer {_cut(literal.decode())} does not fit in 64 bits; send it as a string."
+        return f"The integer {truncate(literal.decode(), _QUOTED_CHARS)} does not fit in 64 bits; send it as a string."
     value = float(literal)
     if value == 0 and re.split(b"[eE]", literal)[0].strip(b"-0."):
-        return f"The number {_cut(literal.decode())} is too close to zero for a double; send it as a string."
+        return f"The number {truncate(literal.decode(), _QUOTED_CHARS)} is too close to zero for a double; send it as a string."
     return "A number is beyond the range of a double." if math.isinf(value) else None
 
 
@@ -258,8 +260,8 @@ def _too_deep(max_depth: int) -> str:
     return f"Objects and arrays are nested deeper than {max_depth}."
 
 
-def _duplicate(shown: str) -> str:
-    return f"One object has the key {shown} twice; which one is meant cannot be known."
+def _duplicate(key: str) -> str:
+    return f"One object has the key {key} twice; which one is meant cannot be known."
 
 
 def _big_duplicate(body: bytes) -> str:
@@ -268,26 +270,26 @@ def _big_duplicate(body: bytes) -> str:
     names: list[str] = []
 
     def note(pairs: list[tuple[str, Any]]) -> None:
-        seen: set[str] = set()
+        scan: set[str] = set()
         for key, _ in () if names else pairs:
-            if key in seen:
+            if key in scan:
                 names.append(key)
-            seen.add(key)
+            scan.add(key)
 
     json.loads(body, object_pairs_hook=note, parse_int=float)
-    shown = _shown(names[0]) if names else "a key"
-    return _duplicate(shown)
+    key = _quoted(names[0]) if names else "a key"
+    return _duplicate(key)
 
 
 def _detail(body: bytes, max_depth: int, complaint: str) -> str:
     """Return the error with its place, if the body is small enough to search."""
-    if len(body) <= _EXPLAIN_MAX_BYTES and (located := _first_flaw(body, max_depth)):
-        found, pointer, offset = located
-        return f"{found} It is at {_place(body, offset)}, JSON pointer {_shown(pointer)}."
+    if len(body) <= _EXPLAIN_MAX_BYTES and (located := _first_error(body, max_depth)):
+        problem, pointer, offset = located
+        return f"{problem} It is at {_place(body, offset)}, JSON pointer {_quoted(pointer)}."
     return complaint
 
 
-def _first_flaw(body: bytes, max_depth: int) -> tuple[str, str, int] | None:
+def _first_error(body: bytes, max_depth: int) -> tuple[str, str, int] | None:
     """(complaint, JSON pointer, byte offset) of the first thing that is refused in a well-formed body."""
     parents: list[set[str] | None] = []  # a container: the keys seen so far, None for an array
     steps: list[str | int] = []  # where we are in each container
@@ -314,13 +316,13 @@ def _first_flaw(body: bytes, max_depth: int) -> tuple[str, str, int] | None:
             if key_next and keys is not None:
                 key = steps[-1] = orjson.loads(token)
                 if key in keys:
-                    complaint = _duplicate(_shown(key))
+                    complaint = _duplicate(_quoted(key))
                 keys.add(key)
                 key_next = False
         elif first in b"-0123456789":
             complaint = _number_complaint(token)
         if complaint:
-            return complaint, "".join(f"/{_escaped(str(step))}" for step in steps), offset
+            return complaint, json_pointer(steps), offset
     return None
 
 
@@ -371,15 +373,6 @@ def _place(body: bytes, offset: int) -> str:
     return f"byte {offset} (line {line}, byte {column} of it)"
 
 
-def _escaped(key: str) -> str:
-    """Return a key as a reference token of a JSON pointer (RFC 6901)."""
-    return key.replace("~", "~0").replace("/", "~1")
-
-
-def _shown(text: str) -> str:
+def _quoted(text: str) -> str:
     """Text of the caller's, quoted and cut, safe in any log."""
-    return json.dumps(_cut(text), ensure_ascii=False)
-
-
-def _cut(text: str) -> str:
-    return text if len(text) <= _SHOWN_CHARS else f"{text[: _SHOWN_CHARS - 1]}…"
+    return json.dumps(truncate(text, _QUOTED_CHARS), ensure_ascii=False)

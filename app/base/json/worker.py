@@ -19,7 +19,7 @@ from typing import Any, BinaryIO
 
 
 def main(max_cpu_s: int) -> None:
-    """Run functions until nobody sends any more, or for so many seconds of processor time."""
+    """Run functions until the input ends, or until the CPU time is used up."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the service ends this process itself
     resource.setrlimit(resource.RLIMIT_CPU, (max_cpu_s, max_cpu_s))
     gc.disable()  # parsed JSON has no cycles, and looking for them takes longer than parsing it
@@ -29,14 +29,14 @@ def main(max_cpu_s: int) -> None:
 
 def _skip_package_init() -> None:
     """Let single modules of the library be imported without all of it, which takes 0.3 s."""
-    found = importlib.util.find_spec("plangate")
-    assert found is not None
-    sys.modules["plangate"] = importlib.util.module_from_spec(found)
+    spec = importlib.util.find_spec("plangate")
+    assert spec is not None
+    sys.modules["plangate"] = importlib.util.module_from_spec(spec)
 
 
 def run_all(source: BinaryIO, to: BinaryIO) -> None:
     """Read functions with their arguments, and write the answer or the error of each."""
-    kept: tuple[Any, ...] = ()
+    state: tuple[Any, ...] = ()
     while True:
         try:
             function, args, keep = pickle.load(source)  # noqa: S301 - from the service
@@ -46,10 +46,10 @@ def run_all(source: BinaryIO, to: BinaryIO) -> None:
         try:
             if isinstance(function, str):
                 function = pkgutil.resolve_name(function)
-            answer = function(*kept, *args)
+            answer = function(*state, *args)
             if keep:
-                held, answer = answer
-                kept = (held,)
+                new_state, answer = answer
+                state = (new_state,)
         except Exception as caught:  # noqa: BLE001 - the service raises it
             error = caught.with_traceback(None)
         del args

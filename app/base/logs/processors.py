@@ -116,18 +116,18 @@ def describe_errors(_logger: object, _method: str, fields: LogFields) -> LogFiel
 def drop_unknown_fields(_logger: object, _method: str, fields: LogFields) -> LogFields:
     """Drop fields that are not allowed or have the wrong form. A structlog processor, the last before the
     writer."""
-    kept: dict[str, Any] = {}
+    allowed: dict[str, Any] = {}
     left_out: list[str] = []
     for name, value in fields.items():
         if value is None:
             continue
         if _is_allowed(name, value):
-            kept[name] = value[:MAX_FIELD_CHARS] if isinstance(value, str) else value
+            allowed[name] = value[:MAX_FIELD_CHARS] if isinstance(value, str) else value
         else:
             left_out.append(name[:40])
     if left_out:
-        kept["left_out"] = left_out
-    return kept
+        allowed["left_out"] = left_out
+    return allowed
 
 
 def _is_allowed(name: str, value: object) -> bool:
@@ -256,8 +256,8 @@ def _message_template(record: logging.LogRecord) -> str:
     if record.args:
         return record.msg
     if record.name.split(".")[0] in LITERAL_MESSAGE_LOGGERS:
-        found = _FIRST_WORDS.match(record.msg)
-        return found[0].strip() if found else ""
+        words = _FIRST_WORDS.match(record.msg)
+        return words[0].strip() if words else ""
     return ""
 
 

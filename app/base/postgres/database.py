@@ -1,7 +1,7 @@
 """One connection pool, and one way to open a transaction and set its tenant.
 
-The pool is SQLAlchemy's, in autocommit mode, so that only `transaction` below begins transactions. Stores
-send named SQL over the pool's asyncpg connection (docs/decisions/0002). BEGIN, role and tenant are sent in
+Only `transaction` below begins transactions. Stores send named SQL over the pool's asyncpg connection
+(docs/decisions/0002). BEGIN, role and tenant are sent in
 one message and end with the transaction, so they also work behind a pooler in transaction mode. A transaction
 runs as the role `plangate_app`, which owns nothing and bypasses nothing, whatever the login may do.
 """
@@ -11,19 +11,19 @@ from __future__ import annotations
 import asyncio
 import re
 import time
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from typing import Any
 
 import asyncpg
 import structlog
-from sqlalchemy import event
 from sqlalchemy.exc import DBAPIError, InvalidatePoolError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
-from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
 
 from app.base.errors import TransactionConflict, Unavailable
 from app.base.metrics import Metrics
+from app.base.postgres.pool import ConnectionPool, PooledConnection
 
 log = structlog.get_logger(__name__)
 
@@ -97,7 +97,7 @@ class Tx:
         self.raw = raw
         self.tenant = tenant
         self.reports: list[Any] = []
-        """What listeners are told once the transaction is durable."""
+        """What listeners receive once the transaction is durable."""
         self._commit_hooks: list[Callable[[], None]] = []
         self._rollback_hooks: list[Callable[[], None]] = []
 
@@ -144,8 +144,8 @@ class Tx:
 class Database:
     """The connection pool of a process."""
 
-    def __init__(self, engine: AsyncEngine, metrics: Metrics) -> None:
-        self._engine = engine
+    def __init__(self, pool: ConnectionPool, metrics: Metrics) -> None:
+        self._pool = pool
         self.metrics = metrics
         self._listeners: list[CommitListener] = []
         self._next_outage_log = 0.0
@@ -195,6 +195,10 @@ class Database:
         async with self._acquire_connection() as raw:
             return list(await raw.fetch(statement, *args))
 
+    async def ping(self) -> None:
+        """Raise Unavailable if the database is unreachable."""
+        await self.call("SELECT 1")
+
     @asynccontextmanager
     async def _acquire_connection(self) -> AsyncIterator[Any]:
         """Yield a pooled connection for at most MAX_TRANSACTION_S, including the wait for it.
@@ -204,15 +208,15 @@ class Database:
         deadline = asyncio.timeout(MAX_TRANSACTION_S)
         requested_at = time.perf_counter()
         try:
-            async with deadline, self._engine.connect() as connection:
+            async with deadline, self._pool.acquire() as connection:
                 self.metrics.pool_wait.observe(time.perf_counter() - requested_at)
-                raw: Any = (await connection.get_raw_connection()).driver_connection
+                raw = connection.raw
                 try:
                     yield raw
                 except BaseException:
                     if deadline.expired():
                         raw.terminate()  # a server that does not respond would not roll back either
-                    await _roll_back(connection, raw)
+                    await _roll_back(connection)
                     raise
         except (DBAPIError, *OUTAGE_ERRORS) as error:
             if not is_outage(error):
@@ -230,23 +234,22 @@ class Database:
 
     def connection_counts(self) -> tuple[int, int]:
         """Return the size of the pool and the number of connections in use."""
-        pool: Any = self._engine.pool
-        return pool.size(), pool.checkedout()
+        return self._pool.size, self._pool.in_use
 
     async def aclose(self) -> None:
-        await self._engine.dispose()
+        await self._pool.aclose()
 
 
 async def _execute(raw: Any, sql: str) -> None:
     await raw.execute(sql)
 
 
-async def _roll_back(connection: AsyncConnection, raw: Any) -> None:
+async def _roll_back(connection: PooledConnection) -> None:
     """Clean the connection or remove it from the pool: a canceled statement may still be in flight."""
 
     async def roll_back() -> None:
         async with asyncio.timeout(2):
-            await raw.execute("ROLLBACK")
+            await connection.raw.execute("ROLLBACK")
 
     rollback = asyncio.ensure_future(roll_back())
     rollback.add_done_callback(
@@ -261,33 +264,73 @@ async def _roll_back(connection: AsyncConnection, raw: Any) -> None:
         await connection.invalidate()
 
 
-async def connect_session(dsn: str) -> Any:
-    """Return a connection as the pool opens it, with the session parameters of the service."""
-    return await asyncpg.connect(dsn, timeout=5, command_timeout=5, server_settings=SESSION_PARAMETERS)
+TypeDefinitions = dict[frozenset[int], Any]
+"""The rows that describe the arrays and composite types with these OIDs, as asyncpg reads them."""
 
 
-def open_database(dsn: str, *, size: int = 10, metrics: Metrics | None = None) -> Database:
+@dataclass(frozen=True, slots=True)
+class KnownStatement:
+    """Stands for the statement that asyncpg would have sent. Its name says that it replaced no unnamed statement."""
+
+    name: str = "known"
+
+
+class SessionConnection(asyncpg.Connection):  # type: ignore[misc]
+    """A connection that shares the definitions of types with the other connections of its pool.
+
+    asyncpg asks for the arrays and composite types of a statement on every connection anew. Each answer costs the
+    database about 10 ms, and a statement of the journal waits for two of them.
+    """
+
+    types: TypeDefinitions
+
+    async def _introspect_types(self, typeoids: set[int], timeout: float | None) -> tuple[Any, Any]:
+        oids = frozenset(typeoids)
+        if oids in self.types:
+            return self.types[oids], KnownStatement()
+        rows, statement = await super()._introspect_types(typeoids, timeout)
+        self.types[oids] = rows
+        return rows, statement
+
+
+Connect = Callable[[str, TypeDefinitions], Awaitable[Any]]
+
+
+async def connect_session(
+    dsn: str,
+    types: TypeDefinitions | None = None,
+    connection_class: type[SessionConnection] = SessionConnection,
+) -> Any:
+    """Return a connection as the pool opens it, with the session parameters of the service.
+
+    `types`: the definitions that the connections of the pool share.
+    """
+    connection = await asyncpg.connect(
+        dsn,
+        timeout=5,
+        command_timeout=5,
+        server_settings=SESSION_PARAMETERS,
+        connection_class=connection_class,
+    )
+    connection.types = {} if types is None else types
+    return connection
+
+
+def open_database(
+    dsn: str, *, size: int = 10, metrics: Metrics | None = None, connect: Connect = connect_session
+) -> Database:
     """Create the pool for a `postgresql://` address. It connects with the first transaction."""
     if not dsn.startswith(("postgresql://", "postgres://")):
         raise ValueError("DATABASE_URL must begin with postgresql://")
 
-    engine = create_async_engine(
-        "postgresql+asyncpg://",
-        async_creator=lambda: connect_session(
-            dsn
-        ),  # asyncpg reads the address itself: sslmode, several hosts, passfile
-        isolation_level="AUTOCOMMIT",
-        pool_size=size,
-        max_overflow=0,
-        pool_timeout=5,
-        pool_recycle=1800,
-    )
-    event.listen(engine.sync_engine, "checkout", _reject_closed)
-    return Database(engine, metrics or Metrics())
+    types: TypeDefinitions = {}
 
+    def reject_closed(raw: Any) -> None:
+        """Invalidate the whole pool if a connection that leaves it is closed: a server that restarts closes all of
+        them. Another server may have taken its place, with other types."""
+        if raw.is_closed():
+            types.clear()
+            raise InvalidatePoolError
 
-def _reject_closed(adapted: Any, _record: Any, _proxy: Any) -> None:
-    """Invalidate the whole pool if a checked-out connection is closed: a server that restarts closes all of
-    them."""
-    if adapted.driver_connection.is_closed():
-        raise InvalidatePoolError
+    pool = ConnectionPool(lambda: connect(dsn, types), reject_closed, size=size)
+    return Database(pool, metrics or Metrics())

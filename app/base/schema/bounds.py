@@ -1,4 +1,4 @@
-"""Which schemas are refused: those that lead out of the document, and those that would stall a validator."""
+"""Bounds on schemas: those with external references and those that would stall a validator are rejected."""
 
 from __future__ import annotations
 
@@ -6,9 +6,10 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from plangate.spec.patterns import COSTLY_PATTERNS, costly_pattern
+from plangate.spec.schema_walk import REFERENCE_KEYWORDS
 
-from app.base.schema.messages import shown
-from app.base.schema.parts import REFERENCES, SHELVES, UNEVALUATED, References, Schema, everywhere, held_by
+from app.base.schema.messages import quote
+from app.base.schema.parts import SHELVES, UNEVALUATED, References, Schema, subschemas, walk_objects
 
 _MAX_UNFOLDED: Final = 50_000  # subschemas, when every reference is followed
 _MAX_LEVELS: Final = 200  # of subschemas inside one another, references followed; the validator recurses
@@ -19,7 +20,7 @@ _DIALECTS: Final = frozenset(
 )
 
 
-class SchemaRefused(ValueError):
+class InvalidSchema(ValueError):
     """A schema that this service does not take; `pointer` (RFC 6901) says where in it, `message` why."""
 
     def __init__(self, pointer: str, message: str) -> None:
@@ -28,38 +29,38 @@ class SchemaRefused(ValueError):
         self.message = message
 
 
-def refuse_foreign(root: Schema) -> None:
-    """Raise SchemaRefused for references that leave the document, and dialects that nobody here knows.
+def validate_references(root: Schema) -> None:
+    """Raise InvalidSchema for external references and unknown dialects.
 
     Data is not searched: {"const": {"$ref": ...}} refers to nothing. A reference that leads into such data is
-    refused by `refuse_bombs`.
+    refused by `validate_size`.
     """
     nested_id, reference = None, None
-    dialects = [schema.get("$schema") for _, schema in everywhere(root)]
+    dialects = [schema.get("$schema") for _, schema in walk_objects(root)]
     id_keywords = ("$id", "id") if any(isinstance(d, str) and "draft-04" in d for d in dialects) else ("$id",)
-    for pointer, schema in everywhere(root):
-        for keyword in REFERENCES:
+    for pointer, schema in walk_objects(root):
+        for keyword in REFERENCE_KEYWORDS:
             if not isinstance(target := schema.get(keyword), str):
                 continue
             reference = f"{pointer}/{keyword}"
             if not target.startswith("#"):
-                raise SchemaRefused(
+                raise InvalidSchema(
                     reference,
-                    f"{keyword} {shown(target)} leaves the document; put the schema into $defs and refer to "
+                    f"{keyword} {quote(target)} leaves the document; put the schema into $defs and refer to "
                     f"#/$defs/...: nothing is fetched",
                 )
         dialect = schema.get("$schema")
         if isinstance(dialect, str) and dialect.rstrip("#") not in _DIALECTS:
-            raise SchemaRefused(f"{pointer}/$schema", f"the dialect {shown(dialect)} is not known")
+            raise InvalidSchema(f"{pointer}/$schema", f"the dialect {quote(dialect)} is not known")
         if pointer and any(isinstance(schema.get(keyword), str) for keyword in id_keywords):
             nested_id = pointer
     if nested_id is not None and reference is not None:
         # Inside of an $id, # means that part and not the document; too few need both to do it right.
-        raise SchemaRefused(nested_id, "a schema with references cannot hold another $id below its root")
+        raise InvalidSchema(nested_id, "a schema with references cannot hold another $id below its root")
 
 
-def refuse_bombs(references: References, root: Schema) -> None:
-    """Raise SchemaRefused when following every reference makes the schema too large, or too deep for a stack.
+def validate_size(references: References, root: Schema) -> None:
+    """Raise InvalidSchema when following every reference makes the schema too large, or too deep for a stack.
 
     A reference back to a schema that is being followed counts once: the validator remembers those.
     """
@@ -71,16 +72,19 @@ def refuse_bombs(references: References, root: Schema) -> None:
         if not isinstance(schema, Mapping):
             return 1, 1
         if depth > _MAX_LEVELS:
-            raise SchemaRefused("", f"the schema and its references nest deeper than {_MAX_LEVELS} levels")
+            raise InvalidSchema("", f"the schema and its references nest deeper than {_MAX_LEVELS} levels")
         if references.is_data(schema):
-            raise SchemaRefused("", "a reference leads into data (const, enum, default or examples)")
+            raise InvalidSchema("", "a reference leads into data (const, enum, default or examples)")
         if id(schema) in followed and references.unevaluated is not None:
-            raise SchemaRefused(references.unevaluated, "unevaluated... cannot stand in a recursive schema")
+            raise InvalidSchema(references.unevaluated, "unevaluated... cannot stand in a recursive schema")
         if id(schema) not in known:
             known[id(schema)] = 1, 1
             followed.add(id(schema))
             inner = [
-                held for keyword in schema if keyword not in SHELVES for held in held_by(schema, keyword)
+                inner_schema
+                for keyword in schema
+                if keyword not in SHELVES
+                for inner_schema in subschemas(schema, keyword)
             ]
             parts = [unfolded(part, depth + 1) for part in [*inner, *references.of(schema)]]
             again = 3 ** sum(keyword in schema for keyword in UNEVALUATED)
@@ -91,27 +95,27 @@ def refuse_bombs(references: References, root: Schema) -> None:
 
     count, levels = unfolded(root, 0)
     if count > _MAX_UNFOLDED:
-        raise SchemaRefused("", f"with its references followed the schema has over {_MAX_UNFOLDED:,} parts")
+        raise InvalidSchema("", f"with its references followed the schema has over {_MAX_UNFOLDED:,} parts")
     if levels > _MAX_LEVELS:
-        raise SchemaRefused("", f"the schema and its references nest deeper than {_MAX_LEVELS} levels")
+        raise InvalidSchema("", f"the schema and its references nest deeper than {_MAX_LEVELS} levels")
 
 
-def oversized(root: Schema) -> SchemaRefused | None:
-    """Return why a schema is refused for what following its references makes of it, or None. A schema whose references
-    leave the document is not looked at."""
+def size_error(root: Schema) -> InvalidSchema | None:
+    """Return why the expansion of a schema's references is too large, or None. A schema with external references is
+    not examined."""
     try:
-        refuse_foreign(root)
-    except SchemaRefused:
+        validate_references(root)
+    except InvalidSchema:
         return None
     try:
-        refuse_bombs(References(root), root)
-    except SchemaRefused as refused:
-        return refused
+        validate_size(References(root), root)
+    except InvalidSchema as error:
+        return error
     return None
 
 
-def refuse_costly_patterns(root: Schema) -> None:
-    """Raise SchemaRefused if the patterns take too long to compile, because that holds the GIL."""
-    pointer = costly_pattern(everywhere(root))
+def validate_patterns(root: Schema) -> None:
+    """Raise InvalidSchema if the patterns take too long to compile, because that holds the GIL."""
+    pointer = costly_pattern(walk_objects(root))
     if pointer is not None:
-        raise SchemaRefused(pointer, COSTLY_PATTERNS)
+        raise InvalidSchema(pointer, COSTLY_PATTERNS)

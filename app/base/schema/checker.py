@@ -31,23 +31,24 @@ from typing import Any, Final
 
 import jsonschema_rs
 import orjson
+from plangate.json_pointer import json_pointer
 
-from app.base.errors import MAX_COLLECTED_ERRORS, FieldError
+from app.base.errors import MAX_COLLECTED_ERRORS, FieldError, truncate
 from app.base.json.strict_json import NotJson, canonical
-from app.base.schema.bounds import SchemaRefused, refuse_bombs, refuse_costly_patterns, refuse_foreign
+from app.base.schema.bounds import InvalidSchema, validate_patterns, validate_references, validate_size
 from app.base.schema.costs import affordable
-from app.base.schema.messages import MESSAGE_CHARS, cut, pointer_of, schema_message
+from app.base.schema.messages import MESSAGE_CHARS, schema_message
 from app.base.schema.parts import References, Schema
 from app.base.schema.placeholders import with_placeholders
 from app.base.schema.slices import first_error
-from app.base.schema.variants import flaws_of
+from app.base.schema.variants import errors_of
 
 MAX_EXPLAINED_BYTES: Final = 64 * 1024
 """Of a value as JSON: of a larger one only the first error is returned."""
 
-KEPT_BYTES: Final = 4 * 1024 * 1024
+CACHE_BYTES: Final = 4 * 1024 * 1024
 """Of JSON, whose compiled form takes about eighty times as much memory."""
-HOLES_WEIGH: Final = 4  # a form with holes, against its schema
+PLACEHOLDERS_WEIGHT: Final = 4  # what a schema with placeholders counts in the cache
 
 
 class CompiledSchema:
@@ -77,8 +78,8 @@ class CompiledSchema:
             if self._validator.is_valid(value):
                 return []
             small = len(orjson.dumps(value)) <= MAX_EXPLAINED_BYTES
-            if small and (found := self._explained(value, limit)) is not None:
-                return found
+            if small and (errors := self._explained(value, limit)) is not None:
+                return errors
             if not self._references.positional:
                 first = first_error(
                     self._validator.is_valid, lambda part: self._explained(part, limit), value
@@ -86,7 +87,7 @@ class CompiledSchema:
                 if first is not None:
                     return [first]
         except ValueError as error:
-            return [FieldError("", cut(f"the value is not JSON: {error}", MESSAGE_CHARS))]
+            return [FieldError("", truncate(f"the value is not JSON: {error}", MESSAGE_CHARS))]
         return [
             FieldError("", "the value does not match the schema, and is too large or too deep to say where")
         ]
@@ -97,7 +98,12 @@ class CompiledSchema:
             return None
         errors = self._validator.iter_errors(value)
         return (
-            list(islice((flaw for error in errors for flaw in flaws_of(self._references, error)), limit))
+            list(
+                islice(
+                    (field for error in errors for field in errors_of(self._references, error)),
+                    limit,
+                )
+            )
             or None
         )
 
@@ -105,58 +111,63 @@ class CompiledSchema:
 class SchemaChecker:
     """Compiles schemas and keeps the most recently used ones, by digest. Safe to share between threads."""
 
-    def __init__(self, capacity: int = 512, capacity_bytes: int = KEPT_BYTES) -> None:
-        """Of compiled schemas so many are kept at most, and as many as have so many bytes of JSON together."""
+    def __init__(self, capacity: int = 512, capacity_bytes: int = CACHE_BYTES) -> None:
+        """Bound the cache of compiled schemas by number and by total bytes of JSON."""
         self._capacity = capacity
         self._capacity_bytes = capacity_bytes
         self._bytes = 0
         self._lock = threading.Lock()
-        self._kept: OrderedDict[bytes, tuple[CompiledSchema, int]] = OrderedDict()
+        self._cache: OrderedDict[bytes, tuple[CompiledSchema, int]] = OrderedDict()
 
     def __reduce__(self) -> tuple[type[SchemaChecker], tuple[int]]:
         """Pickle as an empty checker, for a process of its own."""
         return SchemaChecker, (1,)
 
-    def compile(self, schema: Schema, *, holes: bool = False) -> CompiledSchema:
-        """Return the compiled schema; with `holes`, the schema for values of which some parts are still to
-        come (placeholders.py). Raise SchemaRefused with the place and the reason."""
+    def errors(self, schema: Schema, value: Any, *, placeholders: bool = False) -> list[FieldError]:
+        """Return what is wrong with `value`, as `CompiledSchema.errors` does. Call it through `offload`, with the schema and
+        the value as bodies: compiling a large schema takes seconds. Raise InvalidSchema."""
+        return self.compile(schema, placeholders=placeholders).errors(value)
+
+    def compile(self, schema: Schema, *, placeholders: bool = False) -> CompiledSchema:
+        """Return the compiled schema; with `placeholders`, the schema for values of which some parts are still to
+        come (placeholders.py). Raise InvalidSchema with the place and the reason."""
         try:
             text = canonical(schema if isinstance(schema, bool) else dict(schema))
         except NotJson as error:
-            raise SchemaRefused("", cut(str(error), MESSAGE_CHARS)) from error
-        digest = hashlib.sha256(b"holes" + text if holes else text).digest()
+            raise InvalidSchema("", truncate(str(error), MESSAGE_CHARS)) from error
+        digest = hashlib.sha256(b"placeholders" + text if placeholders else text).digest()
         with self._lock:
-            if (kept := self._kept.get(digest)) is not None:
-                self._kept.move_to_end(digest)
-                return kept[0]
-        compiled = _compiled(orjson.loads(text), digest, holes=holes)
-        size = len(text) * (HOLES_WEIGH if holes else 1)
+            if (cached := self._cache.get(digest)) is not None:
+                self._cache.move_to_end(digest)
+                return cached[0]
+        compiled = _compiled(orjson.loads(text), digest, placeholders=placeholders)
+        size = len(text) * (PLACEHOLDERS_WEIGHT if placeholders else 1)
         with self._lock:
-            if digest not in self._kept:  # else somebody compiled it meanwhile
-                self._kept[digest] = compiled, size
+            if digest not in self._cache:  # else somebody compiled it meanwhile
+                self._cache[digest] = compiled, size
                 self._bytes += size
-            while len(self._kept) > self._capacity or (
-                self._bytes > self._capacity_bytes and len(self._kept) > 1
+            while len(self._cache) > self._capacity or (
+                self._bytes > self._capacity_bytes and len(self._cache) > 1
             ):
-                self._bytes -= self._kept.popitem(last=False)[1][1]
+                self._bytes -= self._cache.popitem(last=False)[1][1]
         return compiled
 
 
-def _compiled(schema: Schema, digest: bytes, *, holes: bool) -> CompiledSchema:
-    """Compile a schema. `schema` is our own copy, so nobody changes it behind the cache."""
-    refuse_foreign(schema)
+def _compiled(schema: Schema, digest: bytes, *, placeholders: bool) -> CompiledSchema:
+    """Compile a schema. `schema` is our own copy, so nothing changes it behind the cache."""
+    validate_references(schema)
     references = References(schema)
-    refuse_bombs(references, schema)
-    refuse_costly_patterns(schema)
+    validate_size(references, schema)
+    validate_patterns(schema)
     try:
         validator = _validator(schema)
-        if holes and isinstance(schema, Mapping):
+        if placeholders and isinstance(schema, Mapping):
             references, validator = _with_placeholders(schema)
     except jsonschema_rs.ValidationError as error:
-        pointer = pointer_of(error.instance_path) or references.first_dangling()
-        raise SchemaRefused(pointer, schema_message(error)) from error
+        pointer = json_pointer(error.instance_path) or references.first_dangling()
+        raise InvalidSchema(pointer, schema_message(error)) from error
     except ValueError as error:
-        raise SchemaRefused("", cut(f"the schema cannot be compiled: {error}", MESSAGE_CHARS)) from error
+        raise InvalidSchema("", truncate(f"the schema cannot be compiled: {error}", MESSAGE_CHARS)) from error
     return CompiledSchema(references, validator, digest)
 
 

@@ -1,11 +1,11 @@
-"""Whether the errors of a value can be afforded: a walk with a budget, before the validator builds any."""
+"""A check with a budget whether the errors of a value are affordable, before the validator builds them."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any, Final
 
-from app.base.schema.parts import References, held_by
+from app.base.schema.parts import References, subschemas
 
 _ERROR_BUDGET: Final = 4_000_000  # bytes of errors we are ready to have built; 30 ns each when all are
 _ERROR_BYTES: Final = 600  # what an error costs beside the copies in it: 16 µs
@@ -53,13 +53,13 @@ class _Estimate:
         for target in self._references.of(schema):
             self.visit(target, value)
         for keyword in _SAME:
-            for inner in held_by(schema, keyword):
+            for inner in subschemas(schema, keyword):
                 self.visit(inner, value)
         if isinstance(value, Mapping):
             self._visit_members(schema, value)
         elif isinstance(value, list):
             for keyword in _ELEMENTS:
-                for inner in held_by(schema, keyword):
+                for inner in subschemas(schema, keyword):
                     for element in value:
                         self.visit(inner, element)
 
@@ -69,7 +69,7 @@ class _Estimate:
             if isinstance(properties, Mapping) and name in properties:
                 self.visit(properties[name], member)
             for keyword in _MEMBERS:
-                for inner in held_by(schema, keyword):
+                for inner in subschemas(schema, keyword):
                     self.visit(inner, member)
 
     def _price(self, schema: Mapping[str, Any]) -> int:

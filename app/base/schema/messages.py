@@ -7,14 +7,16 @@ from typing import Any, Final
 
 import jsonschema_rs
 import orjson
+from plangate.json_pointer import json_pointer
 
+from app.base.errors import truncate
 from app.base.json.strict_json import NotJson, canonical
 
 MESSAGE_CHARS: Final = 200
 _VALUE_CHARS: Final = 60  # of an offending value that a message repeats
-_BRANCHES_SHOWN: Final = 4
+_MAX_BRANCHES: Final = 4
 LENIENT: Final = "or:"
-"""In a schema for values with holes, what is allowed beside a rule has a name that begins so."""
+"""Names that begin so mark what is allowed beside a rule, in a schema for values with placeholders."""
 
 
 def message_of(error: jsonschema_rs.ValidationError, *, nested: bool = False) -> str:
@@ -24,9 +26,9 @@ def message_of(error: jsonschema_rs.ValidationError, *, nested: bool = False) ->
     if name == "type":
         text = f"must be {_listed(kind.types)}, not {described(error.instance)}"
     elif name == "required":
-        text = f"the property {shown(kind.property)} is missing"
+        text = f"the property {quote(kind.property)} is missing"
     elif name in ("additionalProperties", "unevaluatedProperties"):
-        text = f"these properties are not allowed: {', '.join(map(shown, kind.unexpected))}"
+        text = f"these properties are not allowed: {', '.join(map(quote, kind.unexpected))}"
     elif name == "falseSchema" and error.schema_path[-1:] == ["additionalProperties"]:
         text = "no properties are allowed here"
     elif name == "falseSchema":
@@ -40,7 +42,7 @@ def message_of(error: jsonschema_rs.ValidationError, *, nested: bool = False) ->
         text = _branches(error, kind)
     else:
         text = _without_middle(error.message)
-    return cut(text, MESSAGE_CHARS)
+    return truncate(text, MESSAGE_CHARS)
 
 
 def _branches(error: jsonschema_rs.ValidationError, kind: Any) -> str:
@@ -49,11 +51,11 @@ def _branches(error: jsonschema_rs.ValidationError, kind: Any) -> str:
         return "matches more than one of the alternatives, where exactly one is wanted"
     depth = len(error.instance_path)
     reasons = []
-    for number, failures in enumerate(kind.context[:_BRANCHES_SHOWN], 1):
+    for number, failures in enumerate(kind.context[:_MAX_BRANCHES], 1):
         if failures:
             first = _innermost(failures[0])
-            below = pointer_of(first.instance_path[depth:])
-            reason = cut(message_of(first, nested=True), _VALUE_CHARS)
+            below = json_pointer(first.instance_path[depth:])
+            reason = truncate(message_of(first, nested=True), _VALUE_CHARS)
             reasons.append(f"({number}) {f'{below}: ' if below else ''}{reason}")
     return f"matches none of {len(kind.context)} alternatives: {'; '.join(reasons)}"
 
@@ -78,7 +80,7 @@ def schema_message(error: jsonschema_rs.ValidationError) -> str:
     """Why a schema is not one."""
     if error.message.endswith('is not a "regex"'):
         return (
-            f"the pattern {shown(str(error.instance))} is not one that is matched in linear time: "
+            f"the pattern {quote(str(error.instance))} is not one that is matched in linear time: "
             f"lookaround and back-references are not supported, nor are very large repetitions"
         )
     return message_of(error)
@@ -96,19 +98,19 @@ def described(value: Any) -> str:
 def _text(value: Any) -> str:
     """JSON text of a value, cut; the long part of a long string is never encoded."""
     if isinstance(value, str):
-        return shown(value)
+        return quote(value)
     try:
-        return cut(canonical(value).decode(), _VALUE_CHARS)
+        return truncate(canonical(value).decode(), _VALUE_CHARS)
     except NotJson:
-        return cut(str(value), _VALUE_CHARS)
+        return truncate(str(value), _VALUE_CHARS)
 
 
 def _listed(options: Sequence[str]) -> str:
     return " or ".join(options) if len(options) < 3 else f"one of {', '.join(options)}"
 
 
-def shown(text: str) -> str:
-    return orjson.dumps(cut(text, _VALUE_CHARS)).decode()
+def quote(text: str) -> str:
+    return orjson.dumps(truncate(text, _VALUE_CHARS)).decode()
 
 
 def _without_middle(text: str) -> str:
@@ -117,16 +119,3 @@ def _without_middle(text: str) -> str:
     if len(text) <= 3 * _VALUE_CHARS:
         return text
     return f"{text[:_VALUE_CHARS]} … {text[-_VALUE_CHARS:]}"
-
-
-def cut(text: str, chars: int) -> str:
-    return text if len(text) <= chars else f"{text[: chars - 1]}…"
-
-
-def pointer_of(path: Sequence[str | int]) -> str:
-    return "".join(f"/{escaped(str(step))}" for step in path)
-
-
-def escaped(step: str) -> str:
-    """Return a step as a reference token of a JSON pointer (RFC 6901)."""
-    return step.replace("~", "~0").replace("/", "~1")

@@ -1,4 +1,4 @@
-"""What a schema is made of: the schemas in its keywords, and what its references mean."""
+"""The parts of a schema: subschemas in its keywords, and targets of its references."""
 
 from __future__ import annotations
 
@@ -6,71 +6,53 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final, TypeAlias
 from urllib.parse import unquote
 
-from app.base.schema.messages import LENIENT, escaped
+from plangate.json_pointer import look_up, parse_pointer
+from plangate.spec.schema_walk import DATA_KEYWORDS, MAP_KEYWORDS, REFERENCE_KEYWORDS, walk_schemas
+
+from app.base.schema.messages import LENIENT
 
 Schema: TypeAlias = Mapping[str, Any] | bool
 
-REFERENCES: Final = ("$ref", "$dynamicRef", "$recursiveRef")
 UNEVALUATED: Final = ("unevaluatedProperties", "unevaluatedItems")  # each evaluates what is beside it again
 _ANCHORS: Final = ("$anchor", "$dynamicAnchor")
 # Keywords by what they hold. What is in no list is taken for a schema that others may refer to.
 SHELVES: Final = ("$defs", "definitions")  # apply to nothing until something refers to them
-DATA_KEYWORDS: Final = frozenset({"const", "enum", "default", "examples"})
-_MAPS: Final = frozenset(
-    {"properties", "patternProperties", "$defs", "definitions", "dependentSchemas", "dependencies"}
-)
 
-HOLE: Final = "\0"
+PLACEHOLDER_MARK: Final = "\0"
 """A string that begins so stands for a value that is still to come (placeholders.py): no JSON that comes in has this
 character."""
 
-HOLE_NAME: Final = f"{LENIENT}hole"
-AT_A_HOLE: Final = {"$ref": f"#/$defs/{HOLE_NAME}"}
+PLACEHOLDER_NAME: Final = f"{LENIENT}placeholder"
+PLACEHOLDER_SCHEMA: Final = {"$ref": f"#/$defs/{PLACEHOLDER_NAME}"}
 
 
 def rule_of(schema: Mapping[str, Any]) -> Mapping[str, Any]:
     """Return the rule of a schema for a place where a placeholder is allowed too."""
     parts = schema.get("anyOf")
-    if isinstance(parts, list) and parts[1:] == [AT_A_HOLE] and isinstance(parts[0], Mapping):
+    if isinstance(parts, list) and parts[1:] == [PLACEHOLDER_SCHEMA] and isinstance(parts[0], Mapping):
         return parts[0]
     return schema
 
 
-def held_by(schema: Mapping[str, Any], keyword: str) -> Sequence[Any]:
+def subschemas(schema: Mapping[str, Any], keyword: str) -> Sequence[Any]:
     """Return the schemas that a keyword holds: one, a list of them, or a map of them by name."""
-    held = schema.get(keyword)
-    if keyword in DATA_KEYWORDS or held is None:
+    value = schema.get(keyword)
+    if keyword in DATA_KEYWORDS or value is None:
         return ()
-    if isinstance(held, list):
-        return held
-    return tuple(held.values()) if isinstance(held, Mapping) and keyword in _MAPS else (held,)
+    if isinstance(value, list):
+        return value
+    return tuple(value.values()) if isinstance(value, Mapping) and keyword in MAP_KEYWORDS else (value,)
 
 
-def everywhere(root: Schema) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    """(pointer, schema) of every object of the document that is a schema, or may be one."""
-    stack: list[tuple[str, Any]] = [("", root)]
-    while stack:
-        pointer, schema = stack.pop()
-        if not isinstance(schema, Mapping):
-            continue
-        yield pointer, schema
-        for keyword, held in schema.items():
-            steps: Iterable[Any] = ()
-            if isinstance(held, Mapping) and keyword in _MAPS:
-                steps = held
-            elif isinstance(held, list):
-                steps = range(len(held))
-            here = f"{pointer}/{escaped(keyword)}"
-            below = (
-                [here]
-                if not steps and isinstance(held, Mapping)
-                else [f"{here}/{escaped(str(step))}" for step in steps]
-            )
-            stack += zip(below, held_by(schema, keyword), strict=False)
+def walk_objects(root: Schema) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    """Yield the pointer and the schema of every object of the document that is a schema, or may be one."""
+    for pointer, schema in walk_schemas(root):
+        if isinstance(schema, Mapping):
+            yield pointer, schema
 
 
 class References:
-    """What the references of a document mean. All begin with #, see `refuse_foreign`."""
+    """The targets of a document's references. All begin with #, see `validate_references`."""
 
     def __init__(self, root: Schema) -> None:
         self.root = root
@@ -78,7 +60,7 @@ class References:
         self._schemas: set[int] = set()
         self.unevaluated: str | None = None  # the pointer to one of these keywords, if there is any
         self.positional = False  # whether what an element must be may depend on its place
-        for pointer, schema in everywhere(root):
+        for pointer, schema in walk_objects(root):
             self._schemas.add(id(schema))
             self.positional |= "prefixItems" in schema or isinstance(schema.get("items"), list)
             for keyword in UNEVALUATED:
@@ -90,7 +72,7 @@ class References:
 
     def of(self, schema: Mapping[str, Any]) -> list[Any]:
         """Return the schemas that `schema` itself refers to, or None for a reference that leads nowhere."""
-        targets = [schema[keyword] for keyword in REFERENCES if keyword in schema]
+        targets = [schema[keyword] for keyword in REFERENCE_KEYWORDS if keyword in schema]
         return [self._resolved(target) for target in targets if isinstance(target, str)]
 
     def is_data(self, target: Any) -> bool:
@@ -99,26 +81,18 @@ class References:
 
     def first_dangling(self) -> str:
         """Return the pointer to a reference that leads nowhere, or ''."""
-        for pointer, schema in everywhere(self.root):
-            for keyword in REFERENCES:
+        for pointer, schema in walk_objects(self.root):
+            for keyword in REFERENCE_KEYWORDS:
                 if isinstance(target := schema.get(keyword), str) and self._resolved(target) is None:
                     return f"{pointer}/{keyword}"
         return ""
 
     def at(self, path: Iterable[str | int]) -> Any:
         """Return what is at a path in the document, or None."""
-        found: Any = self.root
-        for step in map(str, path):
-            if isinstance(found, Mapping):
-                found = found.get(step)
-            elif isinstance(found, list) and step.isdecimal() and len(step) < 8 and int(step) < len(found):
-                found = found[int(step)]
-            else:
-                return None
-        return found
+        return look_up(self.root, path)
 
     def _resolved(self, target: str) -> Any:
         name = unquote(target[1:])
         if name and not name.startswith("/"):
             return self._anchors.get(name)
-        return self.at(step.replace("~1", "/").replace("~0", "~") for step in name.split("/")[1:])
+        return self.at(parse_pointer(name))

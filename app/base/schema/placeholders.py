@@ -9,7 +9,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
-from app.base.schema.parts import AT_A_HOLE, DATA_KEYWORDS, HOLE, HOLE_NAME
+from plangate.spec.schema_walk import DATA_KEYWORDS
+
+from app.base.schema.parts import PLACEHOLDER_MARK, PLACEHOLDER_NAME, PLACEHOLDER_SCHEMA
 
 _PLACES: Final = frozenset(
     {
@@ -32,39 +34,41 @@ _MAPS: Final = frozenset({"properties", "patternProperties"})
 
 def with_placeholders(root: Mapping[str, Any]) -> dict[str, Any]:
     """Return the schema, which was accepted before, for values with placeholders: what can match `root` matches."""
-    made = _widen(root)
-    hole = {"type": "string", "pattern": f"^{HOLE}"}
-    return {**made, "$defs": {**made.get("$defs", {}), HOLE_NAME: hole}}
+    widened = _widen(root)
+    placeholder = {"type": "string", "pattern": f"^{PLACEHOLDER_MARK}"}
+    return {**widened, "$defs": {**widened.get("$defs", {}), PLACEHOLDER_NAME: placeholder}}
 
 
 def _widen(schema: Any) -> Any:
     if isinstance(schema, list):
-        return [_widen(held) for held in schema]
+        return [_widen(value) for value in schema]
     if not isinstance(schema, Mapping):
         return schema
-    made: dict[str, Any] = {}
-    for keyword, held in schema.items():
+    widened: dict[str, Any] = {}
+    for keyword, value in schema.items():
         if keyword in _LEFT_OUT:
             continue
-        if keyword in _MAPS and isinstance(held, Mapping):
-            made[keyword] = {name: _or_placeholder(place) for name, place in held.items()}
+        if keyword in _MAPS and isinstance(value, Mapping):
+            widened[keyword] = {name: _or_placeholder(place) for name, place in value.items()}
         elif keyword in _PLACES:
-            made[keyword] = [*map(_or_placeholder, held)] if isinstance(held, list) else _or_placeholder(held)
+            widened[keyword] = (
+                [*map(_or_placeholder, value)] if isinstance(value, list) else _or_placeholder(value)
+            )
         elif keyword not in DATA_KEYWORDS:
-            made[keyword] = _widen(held)
-        elif not _has_container(keyword, held):
-            made[keyword] = held
+            widened[keyword] = _widen(value)
+        elif not _has_container(keyword, value):
+            widened[keyword] = value
     if "oneOf" in schema:
         some = {"anyOf": _widen(schema["oneOf"])}
-        made |= some if "anyOf" not in made else {"allOf": [*made.get("allOf", []), some]}
-    return made
+        widened |= some if "anyOf" not in widened else {"allOf": [*widened.get("allOf", []), some]}
+    return widened
 
 
 def _or_placeholder(schema: Any) -> Any:
-    return {"anyOf": [_widen(schema), AT_A_HOLE]} if isinstance(schema, Mapping) else schema
+    return {"anyOf": [_widen(schema), PLACEHOLDER_SCHEMA]} if isinstance(schema, Mapping) else schema
 
 
-def _has_container(keyword: str, held: Any) -> bool:
+def _has_container(keyword: str, value: Any) -> bool:
     """Return whether an `enum` or a `const` has an object or an array: there may be placeholders in its like."""
-    options = held if keyword == "enum" else [held] if keyword == "const" else []
+    options = value if keyword == "enum" else [value] if keyword == "const" else []
     return any(isinstance(option, Mapping | list) for option in options)

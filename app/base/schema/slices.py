@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
+from plangate.json_pointer import json_pointer
+
 from app.base.errors import FieldError
-from app.base.schema.messages import pointer_of
 
 _FEW: Final = 64
 """Elements that are explained together: the array may have a smallest length."""
@@ -34,7 +35,7 @@ def first_error(
             start = middle
         else:
             end = middle
-    pointer = pointer_of(path)
+    pointer = json_pointer(path)
     for error in errors or ():
         if not error.pointer.startswith(f"{pointer}/"):
             if error.pointer != pointer:
@@ -46,19 +47,21 @@ def first_error(
 
 
 def _longest_array(value: Any) -> tuple[Sequence[str], list[Any]]:
-    """Of the arrays in a value and in the objects in it, with its path; an empty one where there is none."""
+    """Return the longest array in a value and its nested objects, with its path; an empty array if there is none."""
     path: Sequence[str] = ()
     longest: list[Any] = []
     waiting: list[tuple[tuple[str, ...], Any]] = [((), value)]
     for _ in range(_MAX_VISITED):
         if not waiting:
             break
-        here, held = waiting.pop()
-        if isinstance(held, list) and len(held) > len(longest):
-            path, longest = here, held
-        elif isinstance(held, Mapping) and len(held) <= _MAX_VISITED:
+        here, container = waiting.pop()
+        if isinstance(container, list) and len(container) > len(longest):
+            path, longest = here, container
+        elif isinstance(container, Mapping) and len(container) <= _MAX_VISITED:
             waiting += [
-                ((*here, name), inner) for name, inner in held.items() if isinstance(inner, Mapping | list)
+                ((*here, name), inner)
+                for name, inner in container.items()
+                if isinstance(inner, Mapping | list)
             ]
     return path, longest
 

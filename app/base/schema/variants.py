@@ -1,5 +1,5 @@
-"""What is wrong with a value that may be one of several variants: where a discriminator says which, the flaws of that
-one alone, at their places; else what each alternative says."""
+"""Errors of a value that may be one of several variants: if a discriminator selects one, only its errors, at their
+places; otherwise the errors of each variant."""
 
 from __future__ import annotations
 
@@ -7,39 +7,42 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
 import jsonschema_rs
+from plangate.json_pointer import json_pointer
 
-from app.base.errors import FieldError
-from app.base.schema.messages import MESSAGE_CHARS, cut, described, message_of, of_rule, pointer_of, shown
-from app.base.schema.parts import HOLE, References, rule_of
+from app.base.errors import FieldError, truncate
+from app.base.schema.messages import MESSAGE_CHARS, described, message_of, of_rule, quote
+from app.base.schema.parts import PLACEHOLDER_MARK, References, rule_of
 
 _UNIONS: Final = ("oneOf", "anyOf")
 _MAX_HOPS: Final = 32  # references that lead to a variant
 
 
-def flaws_of(references: References, error: jsonschema_rs.ValidationError) -> Iterator[FieldError]:
-    """Return the errors that an error of the validator stands for."""
+def errors_of(references: References, error: jsonschema_rs.ValidationError) -> Iterator[FieldError]:
+    """Return the individual errors behind an error of the validator."""
     if rule := of_rule(error):
         for failure in rule:
-            yield from flaws_of(references, failure)
+            yield from errors_of(references, failure)
         return
     union = _union(references, error)
     if union is None:
-        yield FieldError(pointer_of(error.instance_path), message_of(error))
+        yield FieldError(json_pointer(error.instance_path), message_of(error))
         return
     field, kinds = union
     value: Any = error.instance
     if not isinstance(value, Mapping):
-        yield _flaw(error, (), f"{described(value)} is not an object with {shown(field)} {_listed(kinds)}")
+        yield _field_error(
+            error, (), f"{described(value)} is not an object with {quote(field)} {_listed(kinds)}"
+        )
     elif field not in value:
-        yield _flaw(error, (), f"the property {shown(field)} is missing: {_listed(kinds)}")
+        yield _field_error(error, (), f"the property {quote(field)} is missing: {_listed(kinds)}")
     elif isinstance(value[field], str) and value[field] in kinds:
         failures: Sequence[Any] = error.kind.context[kinds[value[field]]]  # type: ignore[attr-defined]
         for failure in failures:
-            yield from flaws_of(references, failure)
-    elif isinstance(value[field], str) and value[field].startswith(HOLE):
-        yield _flaw(error, (), message_of(error))
+            yield from errors_of(references, failure)
+    elif isinstance(value[field], str) and value[field].startswith(PLACEHOLDER_MARK):
+        yield _field_error(error, (), message_of(error))
     else:
-        yield _flaw(error, (field,), f"{described(value[field])} is not {_listed(kinds)}")
+        yield _field_error(error, (field,), f"{described(value[field])} is not {_listed(kinds)}")
 
 
 def _union(references: References, error: jsonschema_rs.ValidationError) -> tuple[str, dict[str, int]] | None:
@@ -59,12 +62,12 @@ def kinds_apart(
 ) -> tuple[str, dict[str, int]] | None:
     """Return the field that tells the variants of a union apart, and the variants for each of its values;
     None if the schema names none."""
-    declared, written = schema.get("discriminator"), schema.get(keyword)
+    declared, branches = schema.get("discriminator"), schema.get(keyword)
     field = declared.get("propertyName") if isinstance(declared, Mapping) else None
-    if not isinstance(field, str) or not isinstance(written, list):
+    if not isinstance(field, str) or not isinstance(branches, list):
         return None
     kinds: dict[str, int] = {}
-    for number, variant in enumerate(written):
+    for number, variant in enumerate(branches):
         own = _kinds(references, variant, field)
         if not own or not kinds.keys().isdisjoint(own):
             return None
@@ -78,26 +81,26 @@ def _kinds(references: References, variant: Any, field: str) -> list[str]:
         if not isinstance(variant, Mapping):
             return []
         properties = variant.get("properties")
-        held = properties.get(field) if isinstance(properties, Mapping) else None
-        if isinstance(held, Mapping):
-            return _constants(references, held)
+        inner = properties.get(field) if isinstance(properties, Mapping) else None
+        if isinstance(inner, Mapping):
+            return _constants(references, inner)
         variant = next(iter(references.of(variant)), None)
     return []
 
 
 def _constants(references: References, schema: Mapping[str, Any]) -> list[str]:
     schema = rule_of(schema)
-    for held in (schema, *references.of(schema)):
-        if isinstance(held, Mapping):
-            values = [held["const"]] if "const" in held else held.get("enum")
+    for inner in (schema, *references.of(schema)):
+        if isinstance(inner, Mapping):
+            values = [inner["const"]] if "const" in inner else inner.get("enum")
             if isinstance(values, list) and values and all(isinstance(value, str) for value in values):
                 return list(dict.fromkeys(values))
     return []
 
 
-def _flaw(error: jsonschema_rs.ValidationError, below: Sequence[str], message: str) -> FieldError:
-    return FieldError(pointer_of([*error.instance_path, *below]), cut(message, MESSAGE_CHARS))
+def _field_error(error: jsonschema_rs.ValidationError, below: Sequence[str], message: str) -> FieldError:
+    return FieldError(json_pointer([*error.instance_path, *below]), truncate(message, MESSAGE_CHARS))
 
 
 def _listed(kinds: Mapping[str, int]) -> str:
-    return f"one of {', '.join(map(shown, kinds))}"
+    return f"one of {', '.join(map(quote, kinds))}"

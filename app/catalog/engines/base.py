@@ -1,4 +1,4 @@
-"""What every kind of source has in common inside the process that runs its statements."""
+"""The common parts of all kinds of sources, inside the process that runs their statements."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class ForeignKey:
 
 @dataclass(frozen=True, slots=True)
 class Structure:
-    """The structure of a source."""
+    """Tables, columns, foreign keys and enum values of a source."""
 
     tables: tuple[TableInfo, ...]
     columns: tuple[ColumnInfo, ...]

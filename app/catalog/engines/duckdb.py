@@ -105,7 +105,11 @@ class DuckDbEngine:
             if isinstance(error, duckdb.BinderException) and "column" in text
             else "query_failed"
         )
-        return StatementProblem(code, text)
+        # These are about the text of the statement. Any other may quote a value.
+        is_about_values = not isinstance(
+            error, duckdb.ParserException | duckdb.BinderException | duckdb.CatalogException
+        )
+        return StatementProblem(code, text, quotes_values=is_about_values)
 
     def names(self) -> Iterable[tuple[str, Sequence[str]]]:
         tables: dict[str, list[str]] = {}
@@ -125,12 +129,17 @@ class DuckDbEngine:
                 table,
             )
 
-        def named(database: str, schema: str, table: str) -> str:
+        def name_of(database: str, schema: str, table: str) -> str:
             return ".".join(path_of(database, schema, table))
 
         tables = [
             TableInfo(
-                named(database, schema, table), path_of(database, schema, table), schema, kind, comment, rows
+                name_of(database, schema, table),
+                path_of(database, schema, table),
+                schema,
+                kind,
+                comment,
+                rows,
             )
             for database, schema, table, kind, comment, rows in self._database.execute(
                 "SELECT database_name, schema_name, table_name, 'table', comment, estimated_size "
@@ -147,11 +156,11 @@ class DuckDbEngine:
             "SELECT database_name, schema_name, table_name, constraint_type, constraint_column_names, "
             "referenced_table, referenced_column_names FROM duckdb_constraints()"
         ).fetchall():
-            name = named(database, schema, table)
+            name = name_of(database, schema, table)
             if kind == "PRIMARY KEY":
                 keys |= {(name, column) for column in columns}
             elif kind == "FOREIGN KEY":
-                target = named(database, schema, to_table)
+                target = name_of(database, schema, to_table)
                 foreign.append(ForeignKey(name, tuple(columns), target, tuple(to_columns)))
         columns_found = []
         enums = []
@@ -159,7 +168,7 @@ class DuckDbEngine:
             "SELECT database_name, schema_name, table_name, column_name, data_type, is_nullable, comment "
             "FROM duckdb_columns() WHERE NOT internal ORDER BY 1, 2, 3, column_index"
         ).fetchall():
-            name = named(database, schema, table)
+            name = name_of(database, schema, table)
             if name not in known:
                 continue
             columns_found.append(

@@ -16,6 +16,7 @@ from typing import Any, Final, TypeVar
 import asyncpg
 import orjson
 
+from app.catalog.addresses import PostgresAddress
 from app.catalog.engines.base import (
     ColumnInfo,
     Dialect,
@@ -103,7 +104,7 @@ class PostgresEngine:
     dialect: Dialect = "postgres"
 
     def __init__(
-        self, address: dict[str, Any], addresses: Sequence[str], schemas: Sequence[str], timeout_ms: int
+        self, address: PostgresAddress, addresses: Sequence[str], schemas: Sequence[str], timeout_ms: int
     ) -> None:
         """Connect to the first of the checked `addresses` that answers. Raise StatementProblem."""
         self._schemas = tuple(schemas)
@@ -125,8 +126,8 @@ class PostgresEngine:
     def _do(self, work: Coroutine[Any, Any, T]) -> T:
         return self._loop.run_until_complete(work)
 
-    async def _connect(self, address: dict[str, Any]) -> Any:
-        mode = address["sslMode"]
+    async def _connect(self, address: PostgresAddress) -> Any:
+        mode = address.ssl_mode
         if mode == "prefer":
             try:
                 return await self._connect_with(address, _tls(verify=False))
@@ -138,7 +139,7 @@ class PostgresEngine:
             address, False if mode == "disable" else _tls(verify=mode == "verify-full")
         )
 
-    async def _connect_with(self, address: dict[str, Any], tls: ssl.SSLContext | bool) -> Any:
+    async def _connect_with(self, address: PostgresAddress, tls: ssl.SSLContext | bool) -> Any:
         settings = {
             "application_name": "plangate source",
             "default_transaction_read_only": "on",
@@ -152,11 +153,11 @@ class PostgresEngine:
         if self._schemas:
             settings["search_path"] = ", ".join(quote(schema) for schema in self._schemas)
         connection = await asyncpg.connect(
-            host=address["host"],
-            port=address["port"],
-            user=address["user"],
-            password=address["password"],
-            database=address["database"],
+            host=address.host,
+            port=address.port,
+            user=address.user,
+            password=address.password,
+            database=address.database,
             ssl=tls,
             timeout=CONNECT_S,
             server_settings=settings,
@@ -223,12 +224,12 @@ class PostgresEngine:
             return StatementProblem(
                 "query_failed", "A table is locked by somebody who changes it; try again later."
             )
-        if isinstance(error, asyncpg.UndefinedTableError):
+        if isinstance(error, asyncpg.UndefinedTableError) and where:
             name = text.partition('"')[2].partition('"')[0] or text
             with contextlib.suppress(asyncpg.PostgresError, asyncpg.InterfaceError):
                 near = nearest_names(name, [table for table, _ in self.names()])
                 return StatementProblem("unknown_table", f"There is no table {name!r} in this source.{near}")
-        if isinstance(error, asyncpg.UndefinedColumnError):
+        if isinstance(error, asyncpg.UndefinedColumnError) and where:
             return StatementProblem("unknown_column", f"{text}{where}.{hint or self._near_column(text)}")
         if isinstance(error, asyncpg.ReadOnlySQLTransactionError | asyncpg.InsufficientPrivilegeError):
             return StatementProblem("not_read_only", f"{text}.")
@@ -236,18 +237,19 @@ class PostgresEngine:
             return StatementProblem("source_unavailable", f"The connection was lost: {text}.")
         if isinstance(error, asyncpg.DataError) and "for query argument" in text:
             return StatementProblem("bad_params", f"{text[0].upper()}{text[1:]}.")
-        return StatementProblem("query_failed", f"{text}{where}.{hint}")
+        # An error with a position is about the text of the statement. Any other may quote a value: `name::regclass` does.
+        return StatementProblem("query_failed", f"{text}{where}.{hint}", quotes_values=not where)
 
     def _near_column(self, text: str) -> str:
         name = text.removeprefix("column ").partition(" ")[0].strip('"').rpartition(".")[2]
         with contextlib.suppress(asyncpg.PostgresError, asyncpg.InterfaceError):
-            return nearest_names(name, {column for _, held in self.names() for column in held})
+            return nearest_names(name, {column for _, columns in self.names() for column in columns})
         return ""
 
     def names(self) -> Iterable[tuple[str, Sequence[str]]]:
         tables: dict[str, list[str]] = {}
         for schema, table, column, *_ in self._fetch(COLUMNS, self._read_schemas()):
-            tables.setdefault(self._named(schema, table), []).append(column)
+            tables.setdefault(self._name_of(schema, table), []).append(column)
         return list(tables.items())
 
     def _fetch(self, sql: str, *params: Any) -> list[Any]:
@@ -260,7 +262,7 @@ class PostgresEngine:
     def _read_schemas(self) -> list[str]:
         return list(self._schemas) or [row[0] for row in self._fetch(SCHEMAS)]
 
-    def _named(self, schema: str, table: str) -> str:
+    def _name_of(self, schema: str, table: str) -> str:
         """Return the name under which a statement finds the table without more."""
         first = self._schemas[0] if self._schemas else "public"
         return table if schema == first else f"{schema}.{table}"
@@ -273,19 +275,21 @@ class PostgresEngine:
 
     def _structure(self, schemas: list[str]) -> Structure:
         tables = [
-            TableInfo(self._named(schema, table), (schema, table), schema, kind, comment, rows)
+            TableInfo(self._name_of(schema, table), (schema, table), schema, kind, comment, rows)
             for schema, table, kind, comment, rows in self._fetch(TABLES, schemas)
         ]
         known = {table.name for table in tables}
         columns, enums = [], []
         for schema, table, column, type_, nullable, key, comment, labels in self._fetch(COLUMNS, schemas):
-            name = self._named(schema, table)
+            name = self._name_of(schema, table)
             columns.append(ColumnInfo(name, column, type_, nullable, key, comment))
             if labels:
                 enums.append((name, column, tuple(labels)))
         foreign = [
-            ForeignKey(self._named(schema, table), tuple(held), self._named(to_schema, to_table), tuple(to))
-            for schema, table, held, to_schema, to_table, to in self._fetch(FOREIGN_KEYS, schemas)
+            ForeignKey(
+                self._name_of(schema, table), tuple(columns), self._name_of(to_schema, to_table), tuple(to)
+            )
+            for schema, table, columns, to_schema, to_table, to in self._fetch(FOREIGN_KEYS, schemas)
         ]
         return Structure(
             tuple(tables),
@@ -345,10 +349,10 @@ def _json_value(text: str) -> Any:
 def _plain(value: Any) -> Any:
     """Return composite values as objects and ranges as text."""
     if isinstance(value, asyncpg.Record):
-        return {name: _plain(held) for name, held in value.items()}
+        return {name: _plain(item) for name, item in value.items()}
     if isinstance(value, asyncpg.Range):
         low, high = ("[" if value.lower_inc else "("), ("]" if value.upper_inc else ")")
         return "empty" if value.isempty else f"{low}{value.lower},{value.upper}{high}"
     if isinstance(value, list):
-        return [_plain(held) for held in value]
+        return [_plain(item) for item in value]
     return value

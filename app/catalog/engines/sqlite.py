@@ -87,11 +87,11 @@ class SqliteEngine:
             return StatementProblem(
                 "unknown_table", f"There is no table {unknown[2]!r} in this source.{near}"
             )
-        columns = {column for _, held in known for column in held}
+        columns = {column for _, names in known for column in names}
         near = nearest_names(unknown[2].rpartition(".")[2], columns)
         return StatementProblem("unknown_column", f"There is no column {unknown[2]!r}.{near}")
 
-    def _ask(self, sql: str, *params: Any) -> list[Any]:
+    def _query(self, sql: str, *params: Any) -> list[Any]:
         """Return the rows of a statement of our own, such as a pragma."""
         self._database.set_authorizer(None)
         try:
@@ -101,12 +101,12 @@ class SqliteEngine:
 
     def names(self) -> Iterable[tuple[str, Sequence[str]]]:
         return [
-            (table, [row[1] for row in self._ask(f"PRAGMA table_info({quote(table)})")])
+            (table, [row[1] for row in self._query(f"PRAGMA table_info({quote(table)})")])
             for table, _ in self._tables()
         ]
 
     def _tables(self) -> list[tuple[str, str]]:
-        return self._ask(
+        return self._query(
             "SELECT name, type FROM sqlite_schema WHERE type IN ('table', 'view') "
             "AND name NOT LIKE 'sqlite~_%' ESCAPE '~' ORDER BY name"
         )
@@ -116,7 +116,7 @@ class SqliteEngine:
         primary: dict[str, tuple[str, ...]] = {}
         for name, kind in self._tables():
             tables.append(TableInfo(name, (name,), None, kind))
-            found = self._ask(f"PRAGMA table_info({quote(name)})")
+            found = self._query(f"PRAGMA table_info({quote(name)})")
             primary[name] = tuple(row[1] for row in sorted(found, key=lambda r: r[5]) if row[5])
             columns += [
                 ColumnInfo(name, column, type_ or "ANY", not required, bool(key))
@@ -124,7 +124,7 @@ class SqliteEngine:
             ]
         for table in tables:
             keys: dict[int, list[Any]] = {}
-            for row in self._ask(f"PRAGMA foreign_key_list({quote(table.name)})"):
+            for row in self._query(f"PRAGMA foreign_key_list({quote(table.name)})"):
                 keys.setdefault(row[0], []).append(row)
             for parts in keys.values():
                 target = parts[0][2]
@@ -151,7 +151,8 @@ def _authorize(action: int, first: str | None, second: str | None, *_: str | Non
 
 
 def _columns(cursor: sqlite3.Cursor, rows: Sequence[Sequence[Any]]) -> list[tuple[str, str]]:
-    """Return names and types. SQLite gives no types: the first value that is not null says it."""
+    """Return names and types. Result columns of SQLite have no declared type, so it is inferred from the first
+    non-null value."""
     names = {int: "INTEGER", float: "REAL", str: "TEXT", bytes: "BLOB"}
     columns = []
     for index, described in enumerate(cursor.description or ()):

@@ -1,4 +1,4 @@
-"""Headers that a spec gives to a transport: literal, or the name of a secret that is read when the call is made."""
+"""The headers that a spec gives to a transport: literal, or the name of a secret that is read when the call is made."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ from plangate.spec.transport_checks import is_header_value
 from plangate.spec.transports import HeaderValue, SecretRef
 
 from app.tenancy.secrets import Secrets
-from app.tools.models import CallOutcome, NotDelivered, OutcomeUnknown
+from app.tools.models import NotDelivered, OutcomeUnknown
+from app.tools.results import ToolError, ToolResult
 
 LEAST_HIDDEN_CHARS = 8
 HIDDEN = "(withheld)"
@@ -32,21 +33,21 @@ async def resolve_headers(
     values: dict[str, str] = {}
     for name, value in headers.items():
         if isinstance(value, SecretRef):
-            kept = await secrets.read(tenant, value.secret)
-            if kept is None:
+            secret = await secrets.read(tenant, value.secret)
+            if secret is None:
                 raise SecretMissing(name, value.secret)
-            if not is_header_value(kept):  # or the client would repeat it in its complaint
+            if not is_header_value(secret):  # otherwise the client's error would repeat it
                 raise SecretMissing(name, value.secret, "has characters that no header carries")
-            values[name] = kept
+            values[name] = secret
         else:
             values[name] = value
     return values
 
 
-def redact(text: str, headers: Mapping[str, HeaderValue], sent: Mapping[str, str]) -> str:
-    """Return a text from the other side without the secrets that were sent to it, which a response may
-    repeat. Very short secrets are left: they are likely to be words of their own."""
-    secrets = [sent[name] for name, value in headers.items() if isinstance(value, SecretRef)]
+def redact(text: str, headers: Mapping[str, HeaderValue], values: Mapping[str, str]) -> str:
+    """Return a text from the receiver without the secrets that were sent to it, which a response may repeat. Very
+    short secrets are left in, because they may be ordinary words."""
+    secrets = [values[name] for name, value in headers.items() if isinstance(value, SecretRef)]
     parts = {part for secret in secrets for part in (secret, *secret.split())}
     for part in sorted(parts, key=len, reverse=True):
         if len(part) >= LEAST_HIDDEN_CHARS:
@@ -55,16 +56,16 @@ def redact(text: str, headers: Mapping[str, HeaderValue], sent: Mapping[str, str
 
 
 async def with_redacted_errors(
-    sending: Awaitable[CallOutcome], headers: Mapping[str, HeaderValue], sent: Mapping[str, str]
-) -> CallOutcome:
+    sending: Awaitable[ToolResult], headers: Mapping[str, HeaderValue], values: Mapping[str, str]
+) -> ToolResult:
     """Return what a sender returns, with the secrets of its headers redacted from errors. Raise
     NotDelivered or OutcomeUnknown."""
     try:
         outcome = await sending
     except NotDelivered as error:
-        raise NotDelivered(redact(str(error), headers, sent), error.retry_after_s) from None
+        raise NotDelivered(redact(str(error), headers, values), error.retry_after_s) from None
     except OutcomeUnknown as error:
-        raise OutcomeUnknown(redact(str(error), headers, sent)) from None
-    if outcome.error is None:
-        return outcome
-    return replace(outcome, error=redact(outcome.error, headers, sent))
+        raise OutcomeUnknown(redact(str(error), headers, values)) from None
+    if isinstance(outcome, ToolError):
+        return replace(outcome, message=redact(outcome.message, headers, values))
+    return outcome

@@ -1,10 +1,10 @@
-"""The transport `http`: a call is POSTed, signed, to an address that the spec chose.
+"""The transport `http`: a call is POSTed, signed, to an address in the spec.
 
 The receiver verifies the signature (Standard Webhooks: `webhook-id`, `webhook-timestamp`, `webhook-signature`),
 remembers the `Idempotency-Key`, which is the same for every attempt, and answers 2xx with `{"output": ...}` or
-`{"error": "..."}`; no body is no output. What its answer says of the effect decides what happens next: 4xx means that
-nothing was done, 425, 429 and a 503 with `Retry-After` that it may be tried again, 408 and any other 5xx that nobody
-knows: what stands in front of an application answers so, too, after it acted.
+`{"error": "..."}`; no body means no output. The status decides what follows. After a 4xx, the call had no effect.
+After a 425, a 429 or a 503 with `Retry-After`, it may be repeated. After a 408 or another 5xx the outcome is unknown,
+because a proxy may send these after the application acted.
 """
 
 from __future__ import annotations
@@ -18,7 +18,8 @@ import orjson
 from plangate.spec.transports import HttpTransport
 
 from app.base.clock import retry_after_s
-from app.base.egress import EgressPolicy, EgressRefused, egress_client, requests_of
+from app.base.egress import egress_client
+from app.base.egress_policy import EgressDenied, EgressPolicy, requests_of
 from app.base.errors import Malformed, NotFound, TooLarge
 from app.base.json import strict_json
 from app.base.json.offload import offload
@@ -26,15 +27,16 @@ from app.base.json.parsing import Parser
 from app.base.traces import traceparent
 from app.runtimes.signing import SigningSecrets
 from app.tenancy.secrets import Secrets
-from app.tools.models import MAX_RESULT_BYTES, Attempt, CallOutcome, NotDelivered, OutcomeUnknown
+from app.tools.models import MAX_RESULT_BYTES, Attempt, NotDelivered, OutcomeUnknown
+from app.tools.results import Answer, ToolError, ToolResult
 from app.tools.transports.headers import SecretMissing, resolve_headers, with_redacted_errors
 
 CONNECT_S = 5.0
 MAX_ERROR_CHARS = 2_000
-MAX_PROBLEM_BYTES = 64 * 1024  # of an error answer that is read as JSON
+MAX_PROBLEM_BYTES = 64 * 1024  # of an error response that is parsed as JSON
 ASKS_TO_TRY_AGAIN = frozenset({425, 429})  # and a 503 that says when
 TIMED_OUT = 408
-SENDS_ON_AFTERWARDS = frozenset({302, 303})  # what is often said of a POST that was carried out
+SENDS_ON_AFTERWARDS = frozenset({302, 303})  # often sent after a POST that succeeded
 SAYS_ERROR = ("error", "detail", "message", "title")
 
 
@@ -42,24 +44,24 @@ class HttpSender:
     def __init__(
         self, policy: EgressPolicy, secrets: Secrets, signing: SigningSecrets, *, traced: bool = False
     ) -> None:
-        """`traced`: calls carry the span that they are made in."""
+        """`traced`: calls carry the trace context of their span."""
         self._traced = traced
         self._secrets = secrets
         self._signing = signing
         self._parser = Parser()
-        # A connection that was kept may have been closed by the other side as the request leaves, and then nobody
-        # knows whether it arrived. So calls that may not be repeated get a connection of their own.
-        self._kept = egress_client(policy, max_response_bytes=MAX_RESULT_BYTES)
+        # The receiver may close a kept connection as the request leaves, and then it is unknown whether the request
+        # arrived. So calls that must not be repeated get a new connection.
+        self._keepalive = egress_client(policy, max_response_bytes=MAX_RESULT_BYTES)
         self._fresh = egress_client(policy, max_response_bytes=MAX_RESULT_BYTES, keep_alive=False)
 
-    async def send(self, attempt: Attempt) -> CallOutcome:
+    async def send(self, attempt: Attempt) -> ToolResult:
         transport = attempt.call.transport
         assert isinstance(transport, HttpTransport)
         body = await offload(strict_json.dumps, _body(attempt))
         try:
             headers = await self._headers(attempt, transport, body)
         except (SecretMissing, NotFound) as error:
-            return CallOutcome("done", error=str(error), took_nothing=True)
+            return ToolError(str(error), had_no_effect=True)
         with requests_of(attempt.tenant):
             return await with_redacted_errors(
                 self._post(attempt, transport, headers, body), transport.headers, headers
@@ -67,9 +69,9 @@ class HttpSender:
 
     async def _post(
         self, attempt: Attempt, transport: HttpTransport, headers: dict[str, str], body: bytes
-    ) -> CallOutcome:
+    ) -> ToolResult:
         leaving = _SendObserver(attempt)
-        client = self._kept if attempt.call.replay == "safe" else self._fresh
+        client = self._keepalive if attempt.call.replay == "safe" else self._fresh
         timeout = httpx2.Timeout(attempt.timeout_s, connect=min(CONNECT_S, attempt.timeout_s), pool=None)
         try:
             async with asyncio.timeout(attempt.timeout_s):
@@ -80,13 +82,13 @@ class HttpSender:
                     timeout=timeout,
                     extensions={"trace": leaving.trace},
                 )
-        except EgressRefused as error:
+        except EgressDenied as error:
             if leaving.began:
                 raise OutcomeUnknown(f"its address answered, but {error.why}.") from error
-            return CallOutcome("done", error=f"Nothing was sent. {error}", took_nothing=True)
+            return ToolError(f"Nothing was sent. {error}", had_no_effect=True)
         except _DeadlinePassed as error:
             raise NotDelivered(
-                "Nothing was sent: the service was held up between its record and the call."
+                "Nothing was sent: the deadline of the call passed before the service could send it."
             ) from error
         except (TimeoutError, httpx2.HTTPError) as error:
             raise self._connection_lost(attempt, leaving, error) from error
@@ -110,19 +112,19 @@ class HttpSender:
             ),
         }
 
-    async def _output(self, name: str, response: httpx2.Response) -> CallOutcome:
+    async def _output(self, name: str, response: httpx2.Response) -> ToolResult:
         if not response.content.strip():
-            return CallOutcome("done")
-        must = 'A 2xx answer has a JSON body {"output": ...} or {"error": "..."}, or none.'
+            return Answer()
+        must = 'A 2xx response must have the JSON body {"output": ...} or {"error": "..."}, or no body.'
         try:
             answer = await self._parser.parse(response.content)
         except (Malformed, TooLarge) as error:
-            return CallOutcome("done", error=f"{name} ran, but its answer cannot be read. {error} {must}")
+            return ToolError(f"{name} ran, but its answer cannot be read. {error} {must}")
         if isinstance(answer, dict) and set(answer) == {"output"}:
-            return CallOutcome("done", output=answer["output"])
+            return Answer(answer["output"])
         if isinstance(answer, dict) and set(answer) == {"error"} and isinstance(answer["error"], str):
-            return CallOutcome("done", error=answer["error"][:MAX_ERROR_CHARS] or "it failed without a word")
-        return CallOutcome("done", error=f"{name} ran, but its answer is not as agreed. {must}")
+            return ToolError(answer["error"][:MAX_ERROR_CHARS] or "it failed without a word")
+        return ToolError(f"{name} ran, but its answer is not as agreed. {must}")
 
     def _connection_lost(self, attempt: Attempt, leaving: _SendObserver, error: Exception) -> Exception:
         what = (
@@ -134,16 +136,16 @@ class HttpSender:
         return NotDelivered(f"{attempt.call.name} cannot be reached, nothing was sent: {why}")
 
     async def aclose(self) -> None:
-        await self._kept.aclose()
+        await self._keepalive.aclose()
         await self._fresh.aclose()
 
 
 class _DeadlinePassed(Exception):
-    """The right to send has run out."""
+    """The right to send has expired."""
 
 
 class _SendObserver:
-    """Sees the moment in which the first byte of a request leaves."""
+    """Observes when the first byte of a request leaves."""
 
     def __init__(self, attempt: Attempt) -> None:
         self._attempt = attempt
@@ -157,27 +159,27 @@ class _SendObserver:
 
 
 def _body(attempt: Attempt) -> dict[str, Any]:
-    """Return the request body: `{tool, args, context}`, or the actions of an approved plan as a dispatcher
-    gets them."""
-    named = {"tool": attempt.call.name} if "args" in attempt.request else {}
-    return {**named, **attempt.request, "attempt": attempt.number}
+    """Return the request body: `{tool, args, context}`, or the actions of an approved plan in the form for
+    dispatchers."""
+    tool = {"tool": attempt.call.name} if "args" in attempt.request else {}
+    return {**tool, **attempt.request, "attempt": attempt.number}
 
 
-def _outcome_of_error(name: str, response: httpx2.Response) -> CallOutcome:
-    """Return the outcome that a response other than 2xx means."""
+def _outcome_of_error(name: str, response: httpx2.Response) -> ToolResult:
+    """Return the result that a response other than 2xx means. Raise NotDelivered or OutcomeUnknown."""
     status = response.status_code
     if 300 <= status < 400:
         where = response.headers.get("location", "nowhere")[:200]
         redirects = f"answered {status}, a redirect to {where}; redirects are not followed."
         if status in SENDS_ON_AFTERWARDS:
             raise OutcomeUnknown(f"its address {redirects}")
-        return CallOutcome("done", error=f"{name} {redirects}", took_nothing=True)
-    told = f"{name} answered {status}: {_error_text(response)}"
+        return ToolError(f"{name} {redirects}", had_no_effect=True)
+    message = f"{name} answered {status}: {_error_text(response)}"
     if had_no_effect(response):
-        raise NotDelivered(told, retry_after_s(response.headers))
+        raise NotDelivered(message, retry_after_s(response.headers))
     if status >= 500 or status == TIMED_OUT:
         raise OutcomeUnknown(f"its address answered {status}: {_error_text(response)}")
-    return CallOutcome("done", error=told, took_nothing=True)
+    return ToolError(message, had_no_effect=True)
 
 
 def had_no_effect(response: httpx2.Response) -> bool:

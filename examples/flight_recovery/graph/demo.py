@@ -1,4 +1,4 @@
-"""Running the graph form: as a query to agents, or served for a host that stores and executes plans by itself."""
+"""Run the graph form: as a query to agents, or for a host that stores and executes plans."""
 
 from __future__ import annotations
 

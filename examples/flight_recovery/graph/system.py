@@ -61,7 +61,7 @@ class Closed(BaseModel):
 
 
 class Inputs(Closed):
-    """What a query or an execution of the plan comes with."""
+    """The inputs of a query or an execution of the plan."""
 
     day: Day
     limit_minutes: Limit
@@ -98,7 +98,7 @@ class Price(Closed):
 
 
 class Total(Closed):
-    """What the vouchers of a group come to."""
+    """The total of a group's vouchers."""
 
     vouchers: Annotated[int, Field(ge=0)]
     amount: Annotated[str, Field(pattern=r"^[0-9]+\.[0-9]{2}$")]
@@ -273,6 +273,25 @@ def define(
         tools=list((carried_out_by or tools(ledger)).values()),
         display_aliases={"draft": "proposed", "executing": "being carried out", "executed": "carried out"},
         variables=True,
+        glimpse={
+            "groups": {
+                "expression": "length(actions[?kind=='price'])",
+                "label": "Groups that get vouchers",
+                "kind": "integer",
+            },
+            "dearest": {
+                "expression": "max_by(actions[?kind=='price'].payload, &to_number(severe_amount)).severe_amount",
+                "label": "Highest voucher",
+                "unit": CURRENCY,
+                "kind": "decimal",
+            },
+            "total": {  # the actions compute it
+                "expression": "decimal_sum(values(actions[?kind=='summarise'] | [0].payload.totals)[].amount)",
+                "label": "Vouchers in total",
+                "unit": CURRENCY,
+                "kind": "decimal",
+            },
+        },
     )
     planner = define_planner(PLANNER, asked, _planner_prompt(), plan, toolkits=["variables"])
     executor = define_executor(EXECUTOR, asked, _executor_prompt(), plan, approval={"plans": "always"})

@@ -8,9 +8,11 @@ import importlib
 import typing
 
 if typing.TYPE_CHECKING:
+    from plangate.api.calls import Api as Api
+    from plangate.api.record import Record as Record
     from plangate.approvals import ApprovalSubject as ApprovalSubject
+    from plangate.artifacts import ArtifactRecords as ArtifactRecords
     from plangate.artifacts import Artifacts as Artifacts
-    from plangate.artifacts import Record as Record
     from plangate.artifacts import Records as Records
     from plangate.authoring.agents import AgentOptions as AgentOptions
     from plangate.authoring.agents import DefinedAgent as DefinedAgent
@@ -51,6 +53,7 @@ if typing.TYPE_CHECKING:
     from plangate.errors import TooLarge as TooLarge
     from plangate.errors import TooManyRequests as TooManyRequests
     from plangate.errors import Unauthenticated as Unauthenticated
+    from plangate.files import FileRecords as FileRecords
     from plangate.files import Files as Files
     from plangate.journal import QueryEvents as QueryEvents
     from plangate.runtime import Runtime as Runtime
@@ -62,6 +65,7 @@ if typing.TYPE_CHECKING:
     from plangate.spec.models import ApprovalRule as ApprovalRule
     from plangate.spec.models import ClientPredicate as ClientPredicate
     from plangate.spec.models import DisplayAlias as DisplayAlias
+    from plangate.spec.models import FactSpec as FactSpec
     from plangate.spec.models import FreeArguments as FreeArguments
     from plangate.spec.models import LimitsSpec as LimitsSpec
     from plangate.spec.models import ModelSpec as ModelSpec
@@ -103,6 +107,7 @@ if typing.TYPE_CHECKING:
     from plangate.statuses import ActionStatus as ActionStatus
     from plangate.statuses import ApprovalStatus as ApprovalStatus
     from plangate.statuses import Decision as Decision
+    from plangate.statuses import FactKind as FactKind
     from plangate.statuses import PlanStatus as PlanStatus
     from plangate.statuses import QueryStatus as QueryStatus
     from plangate.statuses import WorkKind as WorkKind
@@ -111,13 +116,16 @@ if typing.TYPE_CHECKING:
     from plangate.sync import SyncRuntime as SyncRuntime
     from plangate.thread_state import Memory as Memory
     from plangate.thread_state import State as State
+    from plangate.thread_state import WriteMethod as WriteMethod
     from plangate.workspace.directory import DirectoryWorkspace as DirectoryWorkspace
     from plangate.workspace.directory import WorkspaceError as WorkspaceError
     from plangate.workspace.directory import serve_directory as serve_directory
 else:
     _MODULES = {
+        "api.calls": "Api",
+        "api.record": "Record",
         "approvals": "ApprovalSubject",
-        "artifacts": "Artifacts Record Records",
+        "artifacts": "ArtifactRecords Artifacts Records",
         "authoring.agents": (
             "AgentOptions DefinedAgent Model Prompt define_coordinator define_executor define_planner "
             "define_specialist"
@@ -136,14 +144,14 @@ else:
             "ServiceNotInstalled ServiceNotStarted ServiceUnavailable TooLarge TooManyRequests "
             "Unauthenticated"
         ),
-        "files": "Files",
+        "files": "FileRecords Files",
         "journal": "QueryEvents",
         "runtime": "Runtime",
         "session": "EventHook",
         "spec.glimpses": "glimpse",
         "spec.models": (
             "AgentSpec ApprovalOverrides ApprovalPolicies ApprovalRule ClientPredicate DisplayAlias "
-            "FreeArguments LimitsSpec ModelSpec PlanSpec ProviderSpec Quorum ReferenceSpec RuntimeSpec "
+            "FactSpec FreeArguments LimitsSpec ModelSpec PlanSpec ProviderSpec Quorum ReferenceSpec RuntimeSpec "
             "TenantSpec ToolAnnotations ToolSpec ToolkitConfig ToolkitSpec WorkspaceSpec"
         ),
         "spec.models.agents": "Role",
@@ -157,9 +165,9 @@ else:
         ),
         "spec.unions": "TaggedUnion",
         "spec.vendors": "ProviderKind",
-        "statuses": "ActionStatus ApprovalStatus Decision PlanStatus QueryStatus WorkKind WorkStatus",
+        "statuses": "ActionStatus ApprovalStatus Decision FactKind PlanStatus QueryStatus WorkKind WorkStatus",
         "sync": "SyncEvents SyncRuntime",
-        "thread_state": "Memory State",
+        "thread_state": "Memory State WriteMethod",
         "workspace.directory": "DirectoryWorkspace WorkspaceError serve_directory",
     }
     _HOMES = {name: f"plangate.{module}" for module, names in _MODULES.items() for name in names.split()}

@@ -1,4 +1,4 @@
-"""What approvers ask of a runtime that is open: what waits, decisions, and what is remembered."""
+"""Methods for approvers on an open runtime: pending approvals, decisions, and grants."""
 
 from __future__ import annotations
 
@@ -6,22 +6,25 @@ import hashlib
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, cast, get_args
 
+from plangate.api.models import ApprovalInfo, DecideOne, GrantView, Subject
+from plangate.api.record import convert
+from plangate.api.requests import present, read_items
 from plangate.authoring.arguments import describe_type
-from plangate.client import list_items, path
+from plangate.client import path
 from plangate.session import RuntimeSession
 from plangate.spec.base import did_you_mean
-from plangate.statuses import ApprovalStatus
+from plangate.statuses import ApprovalStatus, Decision
 
-DECISIONS: Final = ("approve", "reject", "revise")
-STATUSES: Final = ("pending", "approved", "rejected", "revised", "expired", "cancelled")
+DECISIONS: Final = get_args(Decision)
+STATUSES: Final = get_args(ApprovalStatus)
 FIELDS: Final = ("id", "decision", "feedback", "partial", "digest", "args", "scope")
 
 
 @dataclass(frozen=True, slots=True)
 class ApprovalSubject:
-    """What is approved: its exact bytes, the JSON object that they are, and their SHA-256 in hex.
+    """The subject of an approval: its exact bytes, their parsed JSON object, and their SHA-256 in hex.
 
     Show `value`, or `data` where every digit of a number matters; nothing else is carried out.
 
@@ -37,7 +40,7 @@ class ApprovalSubject:
     """
 
     data: bytes
-    value: dict[str, Any]
+    value: Subject
     digest: str
 
 
@@ -50,7 +53,7 @@ class ApprovalMethods(RuntimeSession):
         *,
         query_id: str | None = None,
         limit: int = 50,
-    ) -> list[dict[str, Any]]:
+    ) -> list[ApprovalInfo]:
         """List the approvals of the tenant, newest first: the inbox of its approvers.
 
         Args:
@@ -69,7 +72,7 @@ class ApprovalMethods(RuntimeSession):
         """
         if status is not None and status not in STATUSES:
             raise ValueError(f"unknown approval status {status!r}{did_you_mean(str(status), STATUSES)}")
-        return await self._list("/approvals", {"status": status, "queryId": query_id}, limit)
+        return await read_items(self.api.list_approvals, status=status, query_id=query_id, limit=limit)
 
     async def approval_subject(self, id: str) -> ApprovalSubject:
         """Return exactly what is approved and carried out: the call with its arguments, or the plan.
@@ -91,7 +94,7 @@ class ApprovalMethods(RuntimeSession):
             ...         await runtime.respond_to_approval(approval["id"], "approve", digest=subject.digest)
         """
         data: bytes = await self._client.request("GET", path("approvals", id, "subject"), raw=True)
-        return ApprovalSubject(data, json.loads(data), hashlib.sha256(data).hexdigest())
+        return ApprovalSubject(data, convert(Subject, json.loads(data)), hashlib.sha256(data).hexdigest())
 
     async def respond_to_approval(
         self,
@@ -103,13 +106,13 @@ class ApprovalMethods(RuntimeSession):
         digest: str | None = None,
         args: Mapping[str, Any] | None = None,
         scope: Literal["thread"] | None = None,
-    ) -> dict[str, Any]:
+    ) -> ApprovalInfo:
         """Decide an approval and return it as it is then. The key needs the scope `approvals:decide`.
 
         Args:
             id: The approval's, from an `approval-required` event's `data` or from `approvals`.
             decision: `"revise"` asks for another plan; of a tool call it is a rejection with feedback.
-            feedback: What the agent is told.
+            feedback: The feedback that the agent receives.
             partial: With `"revise"`, what may stay.
             digest: Required with `"approve"`: the digest of the subject that the approver saw, from
                 `approval_subject`. Another one is refused.
@@ -141,21 +144,18 @@ class ApprovalMethods(RuntimeSession):
             ...     less = {"digest": subject.digest, "args": {**subject.value["args"], "cents": 500}}
             ...     await runtime.respond_to_approval(gate["id"], "approve", **less, scope="thread")
         """
-        said = _decision_body(
-            "",
-            {
-                "decision": decision,
-                "feedback": feedback,
-                "partial": partial,
-                "digest": digest,
-                "args": args,
-                "scope": scope,
-            },
+        _check_decision("", {"decision": decision, "digest": digest, "args": args, "scope": scope})
+        return await self.api.decide_approval(
+            id,
+            decision=decision,
+            feedback=feedback,
+            partial=partial,
+            digest=digest,
+            args=None if args is None else dict(args),
+            scope=scope,
         )
-        answer: dict[str, Any] = await self._client.request("POST", path("approvals", id), said)
-        return answer
 
-    async def respond_to_approvals(self, decisions: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    async def respond_to_approvals(self, decisions: Sequence[Mapping[str, Any]]) -> list[ApprovalInfo]:
         """Decide several approvals, all or none, and return them in the same order.
 
         Args:
@@ -178,12 +178,8 @@ class ApprovalMethods(RuntimeSession):
             ...         decisions.append({"id": gate["id"], "decision": decision, "digest": subject.digest})
             ...     await runtime.respond_to_approvals(decisions)
         """
-        said = _validate_decisions(decisions)
-        if not said:
-            return []
-        answer = await self._client.request("POST", "/approvals", {"decisions": said})
-        decided: list[dict[str, Any]] = answer["approvals"]
-        return decided
+        bodies = _validate_decisions(decisions)
+        return (await self.api.decide_approvals(decisions=bodies)).approvals if bodies else []
 
     async def grants(
         self,
@@ -192,7 +188,7 @@ class ApprovalMethods(RuntimeSession):
         tool: str | None = None,
         active: bool | None = True,
         limit: int = 50,
-    ) -> list[dict[str, Any]]:
+    ) -> list[GrantView]:
         """List the remembered approvals of the tenant (`scope="thread"`), newest first.
 
         Each has `id`, `threadId`, `agent`, `tool`, the `args` it holds for, and in `free` the arguments that may
@@ -211,9 +207,9 @@ class ApprovalMethods(RuntimeSession):
             ...     for grant in await runtime.grants(tool=tool):
             ...         await runtime.revoke_grant(grant["id"])
         """
-        return await self._list("/grants", {"agent": agent, "tool": tool, "active": active}, limit)
+        return await read_items(self.api.list_grants, agent=agent, tool=tool, active=active, limit=limit)
 
-    async def revoke_grant(self, id: str) -> dict[str, Any]:
+    async def revoke_grant(self, id: str) -> GrantView:
         """Revoke a remembered approval and return it: the next such call asks again. Idempotent.
 
         Args:
@@ -228,37 +224,36 @@ class ApprovalMethods(RuntimeSession):
             >>> async def forget(runtime, approval):
             ...     await runtime.revoke_grant(approval["grantId"])
         """
-        answer: dict[str, Any] = await self._client.request("DELETE", path("grants", id))
-        return answer
-
-    async def _list(self, where: str, wanted: Mapping[str, Any], limit: int) -> list[dict[str, Any]]:
-        """Return the newest items of a list, over as many pages as needed."""
-        return await list_items(self._client, where, wanted, limit)
+        return await self.api.revoke_grant(id)
 
 
-def _validate_decisions(decisions: Any) -> list[dict[str, Any]]:
+def _validate_decisions(decisions: Any) -> list[DecideOne]:
     if isinstance(decisions, str | bytes | Mapping) or not isinstance(decisions, Sequence):
         raise TypeError(
             f"decisions is a list of mappings with id and decision, not {describe_type(decisions)}"
         )
-    said: list[dict[str, Any]] = []
+    bodies: list[DecideOne] = []
     for number, one in enumerate(decisions):
         place = f"decisions[{number}]: "
         if not isinstance(one, Mapping):
             raise TypeError(f"{place}a mapping with id and decision is wanted, not {describe_type(one)}")
         for name in one:
             if name not in FIELDS:
-                raise ValueError(f"{place}a decision has no {name!r}{did_you_mean(str(name), FIELDS)}")
+                raise ValueError(
+                    f"{place}unknown field {name!r} in a decision{did_you_mean(str(name), FIELDS)}"
+                )
         if not isinstance(one.get("id"), str):
             raise ValueError(f"{place}it has no 'id': give that of the approval, such as 'apr_...'")
-        if one["id"] in (other["id"] for other in said):
+        if one["id"] in (other["id"] for other in bodies):
             raise ValueError(f"{place}{one['id']} is decided twice: an approval has one decision")
-        said.append({"id": one["id"], **_decision_body(place, one)})
-    return said
+        _check_decision(place, one)
+        fields = {name: dict(value) if name == "args" else value for name, value in present(one).items()}
+        bodies.append(cast(DecideOne, fields))
+    return bodies
 
 
-def _decision_body(place: str, one: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the request body of a decision. `place` begins the message of an error."""
+def _check_decision(place: str, one: Mapping[str, Any]) -> None:
+    """Raise ValueError or TypeError for a decision that cannot be one. `place` begins the message."""
     decision, args, scope = one.get("decision"), one.get("args"), one.get("scope")
     if decision not in DECISIONS:
         raise ValueError(f"{place}a decision is one of {', '.join(DECISIONS)}, not {decision!r}")
@@ -278,5 +273,3 @@ def _decision_body(place: str, one: Mapping[str, Any]) -> dict[str, Any]:
             f"{place}'approve' needs the digest of what was seen: subject = await runtime.approval_subject(id), show "
             "subject.value, and pass digest=subject.digest"
         )
-    said = {key: one[key] for key in FIELDS[1:] if one.get(key) is not None}
-    return said if args is None else {**said, "args": dict(args)}

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-import hashlib
-import uuid
 from collections.abc import Iterable, Mapping
 from datetime import datetime
-from typing import Any
+from typing import Any, Literal
 
+from plangate.api.calls import Api
+from plangate.api.models import ArtifactInfo, LineageView
+from plangate.api.record import Record
+from plangate.api.requests import read_items
 from plangate.authoring.arguments import describe_type
-from plangate.client import ServiceClient, list_items, path
-from plangate.context import Bridge, IdempotencyKeys
+from plangate.context import Bridge
 from plangate.thread_ids import resolve_thread_id
 
-Record = dict[str, Any]
 Records = list[Record]
+ArtifactRecords = list[ArtifactInfo]
 
 
 class Artifacts:
@@ -29,11 +30,10 @@ class Artifacts:
         ...         return record["summary"], await runtime.artifacts.read(record["id"])
     """
 
-    def __init__(self, client: ServiceClient, work_id: str | None = None) -> None:
+    def __init__(self, api: Api, work_id: str | None = None) -> None:
         """Set `work_id` to the call that publishes; without it, a host publishes."""
-        self._client = client
+        self._api = api
         self._work_id = work_id
-        self._keys = None if work_id is None else IdempotencyKeys(work_id)
 
     async def publish(
         self,
@@ -50,7 +50,7 @@ class Artifacts:
         tags: Iterable[str] = (),
         metadata: Mapping[str, Any] | None = None,
         action_index: int | None = None,
-    ) -> Record:
+    ) -> ArtifactInfo:
         """Publish a file or a directory of a thread's workspace as it is now, and return the record.
 
         Args:
@@ -80,25 +80,21 @@ class Artifacts:
             ...     )
             ...     return record["id"]
         """
-        body = {
-            "channel": channel,
-            "path": path,
-            **_parts(kind, title, summary, replaces),
-            "mediaType": media_type,
-            "parentArtifactIds": list(parent_artifact_ids) or None,
-            "tags": list(tags) or None,
-            "metadata": None if metadata is None else dict(metadata),
-        }
-        asked = {
-            **body,
-            "threadId": await resolve_thread_id(self._client, thread_id),
-            "workId": self._work_id,
-            "actionIndex": action_index,
-        }
-        sent = {name: value for name, value in asked.items() if value is not None}
-        key = None if self._keys is None else self._keys.next_key("/artifacts", sent)
-        record: Record = await self._client.request("POST", "/artifacts", sent, key=key)
-        return record
+        return await self._api.publish_artifact(
+            channel=channel,
+            path=path,
+            thread_id=await resolve_thread_id(self._api, thread_id),
+            kind=kind,
+            title=title,
+            summary=summary,
+            media_type=media_type,
+            replaces=replaces,
+            parent_artifact_ids=list(parent_artifact_ids) or None,
+            tags=list(tags) or None,
+            metadata=None if metadata is None else dict(metadata),
+            work_id=self._work_id,
+            action_index=action_index,
+        )
 
     async def upload(
         self,
@@ -115,7 +111,7 @@ class Artifacts:
         parent_artifact_ids: Iterable[str] = (),
         tags: Iterable[str] = (),
         action_index: int | None = None,
-    ) -> Record:
+    ) -> ArtifactInfo:
         """Write a body to `artifacts/<channel>/<name>` of a thread's workspace and publish it, in one step.
 
         The same body again, with the same arguments, is no new artifact.
@@ -136,32 +132,24 @@ class Artifacts:
             >>> async def attach(runtime, report):
             ...     return await runtime.artifacts.upload("customer-17", "analysis", "report.md", report)
         """
-        asked = {
-            **_parts(kind, title, summary, replaces),
-            "parent": list(parent_artifact_ids) or None,
-            "tag": list(tags) or None,
-        }
         data = to_bytes(body, "the body of an artifact")
-        params = {
-            **asked,
-            "threadId": await resolve_thread_id(self._client, thread_id),
-            "workId": self._work_id,
-            "actionIndex": action_index,
-        }
-        sent = {key: value for key, value in params.items() if value is not None}
-        where = path("artifacts", channel, name)
-        said = {**sent, "mediaType": media_type, "digest": hashlib.sha256(data).hexdigest()}
-        record: Record = await self._client.request(
-            "PUT",
-            where,
-            params=sent,
-            data=data,
+        return await self._api.upload_artifact(
+            channel,
+            name,
+            data,
             media_type=media_type,
-            key=uuid.uuid4().hex if self._keys is None else self._keys.next_key(where, said),
+            thread_id=await resolve_thread_id(self._api, thread_id),
+            kind=kind,
+            title=title,
+            summary=summary,
+            replaces=replaces,
+            parent=list(parent_artifact_ids) or None,
+            tag=list(tags) or None,
+            work_id=self._work_id,
+            action_index=action_index,
         )
-        return record
 
-    async def get(self, id: str) -> Record:
+    async def get(self, id: str) -> ArtifactInfo:
         """Return the record of an artifact.
 
         Args:
@@ -175,8 +163,7 @@ class Artifacts:
             >>> async def is_newest(runtime, id):
             ...     return (await runtime.artifacts.get(id))["status"] == "active"
         """
-        record: Record = await self._client.request("GET", path("artifacts", id))
-        return record
+        return await self._api.read_artifact(id)
 
     async def list(
         self,
@@ -190,11 +177,11 @@ class Artifacts:
         plan_id: str | None = None,
         action_index: int | None = None,
         tag: str | None = None,
-        status: str | None = None,
+        status: Literal["active", "superseded", "withdrawn"] | None = None,
         since: datetime | None = None,
         include_superseded: bool = False,
         limit: int = 50,
-    ) -> Records:
+    ) -> ArtifactRecords:
         """List the records that match all filters, newest first.
 
         Args:
@@ -216,21 +203,22 @@ class Artifacts:
             >>> async def patches(runtime, query_id):
             ...     return await runtime.artifacts.list(query_id=query_id, channel="patch")
         """
-        wanted = {
-            "threadId": None if thread_id is None else await resolve_thread_id(self._client, thread_id),
-            "channel": channel,
-            "agent": agent,
-            "queryId": query_id,
-            "workId": work_id,
-            "callId": call_id,
-            "planId": plan_id,
-            "actionIndex": action_index,
-            "tag": tag,
-            "status": status,
-            "since": None if since is None else since.isoformat(),
-            "includeSuperseded": "true" if include_superseded else None,
-        }
-        return await list_items(self._client, "/artifacts", wanted, limit)
+        return await read_items(
+            self._api.list_artifacts,
+            thread_id=None if thread_id is None else await resolve_thread_id(self._api, thread_id),
+            channel=channel,
+            agent=agent,
+            query_id=query_id,
+            work_id=work_id,
+            call_id=call_id,
+            plan_id=plan_id,
+            action_index=action_index,
+            tag=tag,
+            status=status,
+            since=None if since is None else since.isoformat(),
+            include_superseded=include_superseded or None,
+            limit=limit,
+        )
 
     async def read(self, id: str, within: str | None = None) -> bytes:
         """Return the bytes as they were published, even if the file has changed since; all are held in memory.
@@ -247,12 +235,9 @@ class Artifacts:
             >>> async def text_of(runtime, id):
             ...     return (await runtime.artifacts.read(id)).decode()
         """
-        params = None if within is None else {"path": within}
-        where = path("artifacts", id, "content")
-        data: bytes = await self._client.request("GET", where, params=params, raw=True, accept="*/*")
-        return data
+        return await self._api.read_artifact_content(id, path=within)
 
-    async def lineage(self, id: str) -> dict[str, Any]:
+    async def lineage(self, id: str) -> LineageView:
         """Return the sources and the results of an artifact: `{"artifact", "ancestors", "descendants"}`.
 
         Each step is `{"depth", "edges", "artifact"}`, the nearest first. An edge says how the step was reached:
@@ -270,10 +255,9 @@ class Artifacts:
             ...     steps = (await runtime.artifacts.lineage(id))["ancestors"]
             ...     return [step["artifact"]["path"] for step in steps if step["depth"] == 1]
         """
-        found: dict[str, Any] = await self._client.request("GET", path("artifacts", id, "lineage"))
-        return found
+        return await self._api.read_artifact_lineage(id)
 
-    async def withdraw(self, id: str, reason: str) -> Record:
+    async def withdraw(self, id: str, reason: str) -> ArtifactInfo:
         """Withdraw an artifact, and return its record, whose `status` is now `withdrawn`.
 
         Its record and its content stay readable; lists leave it out. It cannot be undone.
@@ -291,9 +275,9 @@ class Artifacts:
             >>> async def recall(runtime, id):
             ...     await runtime.artifacts.withdraw(id, "The measurements were of another part.")
         """
-        return await self._decide(id, "withdraw", {"reason": reason})
+        return await self._api.withdraw_artifact(id, reason=reason, work_id=self._work_id)
 
-    async def choose(self, id: str, over: Iterable[str], reason: str) -> Record:
+    async def choose(self, id: str, over: Iterable[str], reason: str) -> ArtifactInfo:
         """Choose an artifact over revisions that compete with it, which become `superseded`, and return its record.
 
         It cannot be undone.
@@ -314,15 +298,8 @@ class Artifacts:
             ...     await runtime.artifacts.choose(record["id"], record["competesWith"], "It passes the tests.")
         """
         if isinstance(over, str):
-            raise TypeError("over must be a list of ids, not a text")
-        return await self._decide(id, "choose", {"over": list(over), "reason": reason})
-
-    async def _decide(self, id: str, verb: str, body: dict[str, Any]) -> Record:
-        where = path("artifacts", id, verb)
-        sent = body if self._work_id is None else {**body, "workId": self._work_id}
-        key = None if self._keys is None else self._keys.next_key(where, sent)
-        record: Record = await self._client.request("POST", where, sent, key=key)
-        return record
+            raise TypeError("over must be a list of ids, not a string")
+        return await self._api.choose_artifact(id, over=list(over), reason=reason, work_id=self._work_id)
 
 
 class CallArtifacts:
@@ -365,10 +342,6 @@ class CallArtifacts:
     def choose(self, id: str, over: Iterable[str], reason: str) -> Any:
         """Choose an artifact of the thread, as `Artifacts.choose` does."""
         return self._bridge.run(self._artifacts.choose(id, over, reason))
-
-
-def _parts(kind: Any, title: Any, summary: Any, replaces: Any) -> dict[str, Any]:
-    return {"kind": kind, "title": title, "summary": summary, "replaces": replaces}
 
 
 def to_bytes(body: Any, name: str) -> bytes:

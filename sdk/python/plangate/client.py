@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import ipaddress
-import json
 import logging
 import random
 import time
@@ -18,6 +17,7 @@ import httpx
 from httpx_sse import EventSource, ServerSentEvent, SSEError
 
 from plangate.errors import ApiError, PlangateError, ServiceUnavailable, api_error
+from plangate.json_bytes import to_json
 
 log = logging.getLogger("plangate")
 
@@ -64,8 +64,8 @@ class Outage:
             self._since = now
             if self._patience_s > 0:
                 log.info("%s does not answer (%s); trying again", self._client.url, _reason(cause))
-        asked = getattr(cause, "retry_after_s", None) or 0.0
-        pause_s = max(asked, self._pause_s * random.uniform(0.5, 1.0))  # noqa: S311 - spreads callers, no secret
+        requested_s = getattr(cause, "retry_after_s", None) or 0.0
+        pause_s = max(requested_s, self._pause_s * random.uniform(0.5, 1.0))  # noqa: S311 - spreads callers, no secret
         ended = self._client.ended()
         if ended is None and now - self._since + pause_s <= self._patience_s:
             self._pause_s = min(self._pause_s * 2, MAX_PAUSE_S)
@@ -113,7 +113,7 @@ class ServiceClient:
         await self._http.aclose()
 
     def ended(self) -> str | None:
-        """Return why there will be no more answers, or None if no reason is known."""
+        """Return why no more responses will come, or None if no reason is known."""
         return (
             "The runtime was closed. Its queries go on; open it again to follow them."
             if self._closed
@@ -192,13 +192,13 @@ class ServiceClient:
     ) -> AsyncIterator[tuple[httpx.Response, AsyncIterator[ServerSentEvent]]]:
         """Open one connection of server-sent events. Raise ApiError, or httpx.TransportError when it is lost."""
         self._check_open()
-        sent = {**(headers or {}), "Accept": _EVENT_STREAM, "Cache-Control": "no-store"}
+        request_headers = {**(headers or {}), "Accept": _EVENT_STREAM, "Cache-Control": "no-store"}
         if body is not None:
-            sent["Content-Type"] = _JSON
+            request_headers["Content-Type"] = _JSON
         timeout = httpx.Timeout(STREAM_TIMEOUT_S, connect=CONNECT_TIMEOUT_S)
         content = None if body is None else to_json(body)
         async with self._http.stream(
-            method, path, content=content, headers=sent, timeout=timeout
+            method, path, content=content, headers=request_headers, timeout=timeout
         ) as response:
             if not response.is_success:
                 await response.aread()
@@ -208,69 +208,72 @@ class ServiceClient:
 
 
 class OpeningClient(ServiceClient):
-    """What the methods of a runtime send their requests with. It has no connection of its own: `opened` returns that of
+    """What the methods of a runtime send their requests with. It has no connection of its own: `connect` returns that of
     the runtime, which is opened by the first request."""
 
-    def __init__(self, opened: Callable[[], Awaitable[ServiceClient]]) -> None:
-        self._opened = opened
+    def __init__(self, connect: Callable[[], Awaitable[ServiceClient]]) -> None:
+        self._connect = connect
 
     async def request(self, method: str, path: str, body: Any = None, **options: Any) -> Any:
-        client = await self._opened()
+        client = await self._connect()
         return await client.request(method, path, body, **options)
 
     @asynccontextmanager
     async def stream(
         self, method: str, path: str, body: Any = None, **options: Any
     ) -> AsyncIterator[tuple[httpx.Response, AsyncIterator[ServerSentEvent]]]:
-        client = await self._opened()
-        async with client.stream(method, path, body, **options) as opened:
-            yield opened
+        client = await self._connect()
+        async with client.stream(method, path, body, **options) as response:
+            yield response
 
 
 async def list_items(
     client: ServiceClient,
     where: str,
-    wanted: Mapping[str, Any],
+    filters: Mapping[str, Any],
     limit: int,
     patience_s: float = REQUEST_PATIENCE_S,
 ) -> list[dict[str, Any]]:
     """Return the newest items of a list, over as many pages as needed."""
-    params = {key: value for key, value in wanted.items() if value is not None}
-    found: list[dict[str, Any]] = []
-    while len(found) < limit:
-        params["limit"] = min(limit - len(found), PAGE)
+    params = {key: value for key, value in filters.items() if value is not None}
+    items: list[dict[str, Any]] = []
+    while len(items) < limit:
+        params["limit"] = min(limit - len(items), PAGE)
         page = await client.request("GET", where, params=params, patience_s=patience_s)
-        found += page["items"]
+        items += page["items"]
         if page["nextCursor"] is None:
             break
         params["cursor"] = page["nextCursor"]
-    return found
+    return items
 
 
 async def _events(response: httpx.Response) -> AsyncGenerator[ServerSentEvent, None]:
     try:
-        async with aclosing(EventSource(response).aiter_sse()) as all_sent:
-            async for sent in all_sent:
-                if sent.data:
-                    yield sent
+        async with aclosing(EventSource(response).aiter_sse()) as events:
+            async for event in events:
+                if event.data:
+                    yield event
     except SSEError as error:  # a proxy that answers with a page of its own
         raise httpx.RemoteProtocolError(str(error)) from error
 
 
 def path(*segments: str) -> str:
     """Return the path of segments, each quoted. Raise ValueError for an invalid segment."""
-    for segment in segments:
-        if not isinstance(segment, str) or segment in ("", ".", ".."):
-            raise ValueError(f"{segment!r} is not an id such as 'qry_...'")
-    return "".join("/" + quote(segment, safe="") for segment in segments)
+    return "".join(f"/{segment(text)}" for text in segments)
 
 
-def to_json(value: Any) -> bytes:
-    """UTF-8 JSON. Raises ValueError for what JSON has no form for."""
-    try:
-        return json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode()
-    except (TypeError, ValueError, RecursionError) as error:
-        raise ValueError(f"this cannot be sent as JSON: {error}") from error
+def segment(text: str | int) -> str:
+    """Return a segment of a path, quoted. Raise ValueError if it cannot be one."""
+    if not isinstance(text, str | int) or text in ("", ".", ".."):
+        raise ValueError(f"{text!r} is not an id such as 'qry_...'")
+    return quote(str(text), safe="")
+
+
+def file_segments(path: str) -> str:
+    """Return the path of a file of a workspace, quoted. Raise ValueError for an empty one."""
+    if not isinstance(path, str) or not path.strip("/"):
+        raise ValueError(f"{path!r} is not the path of a file, such as reports/today.md")
+    return quote(path, safe="/")
 
 
 def _content(answer: httpx.Response, accept: str) -> Any:

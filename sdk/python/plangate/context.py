@@ -1,4 +1,4 @@
-"""What a handler is given beside its arguments."""
+"""The context that a handler receives beside its arguments."""
 
 from __future__ import annotations
 
@@ -9,20 +9,33 @@ import hashlib
 import logging
 from collections import Counter
 from collections.abc import Coroutine, Iterator, Mapping
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from plangate.authoring.arguments import describe_type
 from plangate.authoring.references import DefinedReference
-from plangate.client import ServiceClient, path, to_json
 from plangate.errors import PlangateError, ServiceUnavailable
+from plangate.json_bytes import to_json
 from plangate.spec.glimpses import glimpse
 from plangate.spec.models import ReferenceSpec
+
+if TYPE_CHECKING:  # a process that runs Python tools of the service sends no requests
+    from plangate.api.calls import Api
 
 log = logging.getLogger("plangate")
 
 RESERVED_NAMES: Final = frozenset(
     {
-        *("artifacts", "files", "memory", "progress", "references", "resolved_refs", "services", "state"),
+        *(
+            "artifacts",
+            "emit",
+            "files",
+            "memory",
+            "progress",
+            "references",
+            "resolved_refs",
+            "services",
+            "state",
+        ),
         *("tool_use_id", "work_id"),
         *("get", "items", "keys", "values"),
     }
@@ -39,10 +52,10 @@ def check_services(services: Mapping[str, Any] | None) -> dict[str, Any]:
         return {}
     if not isinstance(services, Mapping) or not all(isinstance(name, str) for name in services):
         raise TypeError("services is a mapping of names to objects")
-    taken = sorted(RESERVED_NAMES & services.keys())
-    if taken:
+    reserved = sorted(RESERVED_NAMES & services.keys())
+    if reserved:
         raise ValueError(
-            f"services cannot be called {', '.join(taken)}: handlers find something else under "
+            f"services cannot be called {', '.join(reserved)}: handlers find something else under "
             f"{', '.join(sorted(RESERVED_NAMES))}; rename them"
         )
     return dict(services)
@@ -51,15 +64,15 @@ def check_services(services: Mapping[str, Any] | None) -> dict[str, Any]:
 class Services(Mapping[str, Any]):
     """`ctx.services`: what the author gave, each as a key and as an attribute. Read-only."""
 
-    def __init__(self, given: Mapping[str, Any]) -> None:
-        self._given = dict(given)
+    def __init__(self, services: Mapping[str, Any]) -> None:
+        self._services = dict(services)
 
     def __getitem__(self, name: str) -> Any:
-        if name not in self._given:
+        if name not in self._services:
             raise KeyError(
-                f"there is no service {name!r}; create_runtime was given {', '.join(self._given) or 'none'}"
+                f"there is no service {name!r}; create_runtime was given {', '.join(self._services) or 'none'}"
             )
-        return self._given[name]
+        return self._services[name]
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("_"):
@@ -70,10 +83,10 @@ class Services(Mapping[str, Any]):
             raise AttributeError(error.args[0]) from None
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self._given)
+        return iter(self._services)
 
     def __len__(self) -> int:
-        return len(self._given)
+        return len(self._services)
 
 
 def to_jsonable(value: Any) -> Any:
@@ -91,7 +104,7 @@ def to_jsonable(value: Any) -> Any:
 
 
 class Bridge:
-    """Lets a handler call the service from wherever it runs: the event loop, a thread, or a loop of its own."""
+    """Lets a handler call the service from the event loop, from a thread, or from another event loop."""
 
     def __init__(self, home: asyncio.AbstractEventLoop) -> None:
         self._home = home
@@ -128,7 +141,8 @@ class Bridge:
 
 
 class IdempotencyKeys:
-    """Idempotency-Keys of what one call asks for: the same again when the call is made again after a crash."""
+    """Generates idempotency keys for the requests of one call. A call that is repeated after a crash gets the same
+    keys."""
 
     def __init__(self, work_id: str) -> None:
         self._work_id = work_id
@@ -160,28 +174,25 @@ class ReferenceCalls:
 
     def __init__(
         self,
-        client: ServiceClient,
+        api: Api,
         runtime_id: str,
         kinds: Mapping[str, ReferenceSpec],
         work_id: str | None = None,
     ) -> None:
-        self._client = client
+        self._api = api
         self._runtime_id = runtime_id
         self._kinds = kinds
         self._work_id = work_id
 
     def for_call(self, work_id: str) -> ReferenceCalls:
-        return ReferenceCalls(self._client, self._runtime_id, self._kinds, work_id)
+        return ReferenceCalls(self._api, self._runtime_id, self._kinds, work_id)
 
     async def create(self, spec: ReferenceSpec | str, payload: Any) -> dict[str, Any]:
-        kind, value, made = self._pack(spec, payload)
-        body = {"runtimeId": self._runtime_id, "kind": kind, "value": value}
-        if made is not None:
-            body["glimpse"] = made
-        if self._work_id is not None:
-            body["workId"] = self._work_id
-        kept = await self._client.request("POST", "/references", body)
-        return {"kind": kept["kind"], "id": kept["id"], "glimpse": kept["glimpse"]}
+        kind, value, summary = self._pack(spec, payload)
+        reference = await self._api.create_reference(
+            kind=kind, value=value, glimpse=summary, runtime_id=self._runtime_id, work_id=self._work_id
+        )
+        return {"kind": reference.kind, "id": reference.id, "glimpse": reference.glimpse}
 
     def _pack(self, spec: ReferenceSpec | str, payload: Any) -> tuple[str, Any, Any]:
         if not isinstance(spec, str | ReferenceSpec):
@@ -196,13 +207,11 @@ class ReferenceCalls:
 
     async def resolve(self, ref: Mapping[str, Any] | str, id: str | None = None) -> Any:
         kind, id = split_handle(ref, id)
-        params = None if self._work_id is None else {"workId": self._work_id}
-        return await self._client.request("GET", path("references", kind, id), params=params)
+        return await self._api.read_reference(kind, id, work_id=self._work_id)
 
     async def glimpse(self, ref: Mapping[str, Any] | str, id: str | None = None) -> Any:
         kind, id = split_handle(ref, id)
-        handle = await self._client.request("GET", path("references", kind, id, "glimpse"))
-        return handle["glimpse"]
+        return (await self._api.read_reference_glimpse(kind, id)).glimpse
 
 
 class References:
@@ -258,6 +267,7 @@ class CallContext(Mapping[str, Any]):
             methods are those of `state`.
         progress: `progress(label, phase_index=None, total_phases=None, milestone=None)` tells the readers
             of the query how far the call is, as an event `tool-progress`; it need not be awaited.
+        emit: `emit(event_type, data=None)` sends them an event `custom` of a type of your own; it need not be awaited.
 
     Raises:
         AttributeError: (with a key KeyError) for what the call does not have; the message says what it has.
@@ -270,14 +280,14 @@ class CallContext(Mapping[str, Any]):
         {}
     """
 
-    def __init__(self, held: Mapping[str, Any], services: Mapping[str, Any]) -> None:
-        self._held = {**held, **services, "services": Services(services)}
+    def __init__(self, fields: Mapping[str, Any], services: Mapping[str, Any]) -> None:
+        self._fields = {**fields, **services, "services": Services(services)}
 
     def __getitem__(self, name: str) -> Any:
-        if name in self._held:
-            return self._held[name]
+        if name in self._fields:
+            return self._fields[name]
         raise KeyError(
-            f"this call has no {name!r}; it has {', '.join(sorted(self._held))}. More is given to "
+            f"this call has no {name!r}; it has {', '.join(sorted(self._fields))}. More is given to "
             "create_runtime(services=...)"
         )
 
@@ -290,24 +300,24 @@ class CallContext(Mapping[str, Any]):
             raise AttributeError(error.args[0]) from None
 
     def __contains__(self, name: object) -> bool:
-        return name in self._held
+        return name in self._fields
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self._held)
+        return iter(self._fields)
 
     def __len__(self) -> int:
-        return len(self._held)
+        return len(self._fields)
 
     def __repr__(self) -> str:
-        return f"CallContext({', '.join(sorted(self._held))})"
+        return f"CallContext({', '.join(sorted(self._fields))})"
 
 
 class Progress:
-    """`ctx.progress`."""
+    """`ctx.progress` and, as `emit`, `ctx.emit`: events for the readers of the query, sent in their order."""
 
-    def __init__(self, client: ServiceClient, work_id: str, token: str, bridge: Bridge) -> None:
-        self._client = client
-        self._path = path("tool-calls", work_id, "progress")
+    def __init__(self, api: Api, work_id: str, token: str, bridge: Bridge) -> None:
+        self._api = api
+        self._work_id = work_id
         self._token = token
         self._bridge = bridge
         self._send_lock = asyncio.Lock()
@@ -315,33 +325,60 @@ class Progress:
     def __call__(
         self,
         label: str,
-        *,
         phase_index: int | None = None,
         total_phases: int | None = None,
-        milestone: str | None = None,
+        milestone: bool | str | None = None,
     ) -> Any:
         """Report to the readers of the query how far the call is, as an event `tool-progress`.
 
-        It may be awaited in an async handler, and need not be. What cannot be told is logged and forgotten.
+        It may be awaited in an async handler, and need not be. What cannot be sent is logged and dropped.
 
         Example:
             >>> def scan(args, ctx):
             ...     ctx.progress("reading", phase_index=1, total_phases=2)
         """
-        told = {
-            "label": label,
-            "phaseIndex": phase_index,
-            "totalPhases": total_phases,
-            "milestone": milestone,
-        }
-        body = {"claimToken": self._token, **{key: value for key, value in told.items() if value is not None}}
-        return self._bridge.run(self._send(body))
+        return self._bridge.run(self._send(label, phase_index, total_phases, milestone))
 
-    async def _send(self, body: Mapping[str, Any]) -> None:
+    async def _send(
+        self, label: str, phase_index: int | None, total_phases: int | None, milestone: bool | str | None
+    ) -> None:
         async with self._send_lock:
             try:
-                await self._client.request(
-                    "POST", self._path, body, once=True, patience_s=PROGRESS_PATIENCE_S
+                await self._api.report_tool_progress(
+                    self._work_id,
+                    claim_token=self._token,
+                    label=label,
+                    phase_index=phase_index,
+                    total_phases=total_phases,
+                    milestone=milestone,
+                    once=True,
+                    patience_s=PROGRESS_PATIENCE_S,
                 )
             except (PlangateError, ValueError) as error:
                 log.warning("progress was not sent: %s", error)
+
+    def emit(self, event_type: str, data: Any = None) -> Any:
+        """Emit an event `custom` with a type of your own to the readers of the query.
+
+        It may be awaited in an async handler, and need not be. An event that cannot be sent is logged and dropped.
+        `data` is any JSON, of at most 64 KiB.
+
+        Example:
+            >>> def scan(args, ctx):
+            ...     ctx.emit("page-scanned", {"page": 1})
+        """
+        return self._bridge.run(self._emit(event_type, data))
+
+    async def _emit(self, event_type: str, data: Any) -> None:
+        async with self._send_lock:
+            try:
+                await self._api.emit_tool_event(
+                    self._work_id,
+                    claim_token=self._token,
+                    event_type=event_type,
+                    data=to_jsonable(data),
+                    once=True,
+                    patience_s=PROGRESS_PATIENCE_S,
+                )
+            except (PlangateError, TypeError, ValueError) as error:
+                log.warning("the event %r was not sent: %s", event_type, error)

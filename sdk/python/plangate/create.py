@@ -20,7 +20,7 @@ from plangate.authoring.predicates import (
 from plangate.authoring.runtimes import DefinedRuntime, define_tenant, local_tools, tool_predicates
 from plangate.context import check_services
 from plangate.data_environment import parse_data_environment
-from plangate.events import EVENT_TYPES
+from plangate.event_types import EVENT_TYPES
 from plangate.runtime import Runtime
 from plangate.session import EventHook, PreparedRuntime, RegisteredName
 from plangate.spec.assembly import assemble
@@ -161,18 +161,18 @@ def _is_address(url: str) -> bool:
         return False
 
 
-def _key(address: str | None, given: Any) -> str | None:
+def _key(address: str | None, value: Any) -> str | None:
     """Return the key as a header takes it, without the line end that it has in a file."""
-    if given is None:
+    if value is None:
         if address is None:
             return None
         raise ValueError(
             f"a key is needed for {address}: pass api_key or set PLANGATE_API_KEY (`plangate serve` on this "
             "machine prints in which file its key is)"
         )
-    if not isinstance(given, str):
-        raise TypeError(f"api_key is the text of a key, not {describe_type(given)}")
-    key = given.strip()
+    if not isinstance(value, str):
+        raise TypeError(f"api_key is the text of a key, not {describe_type(value)}")
+    key = value.strip()
     if not key.isascii() or not key.isprintable():
         raise ValueError("api_key is not a key: keys begin with 'plg_' and have letters and digits only")
     return key
@@ -190,16 +190,16 @@ def _interpreter(interpreter: str | None, testing: Any) -> tuple[str | None, str
     return "mock", testing["mock_response"]
 
 
-def _dispatcher(given: Any) -> ActionDispatcher | None:
-    if given is None or isinstance(given, ActionDispatcher):
-        return given
-    return ActionDispatcher(given)
+def _dispatcher(value: Any) -> ActionDispatcher | None:
+    if value is None or isinstance(value, ActionDispatcher):
+        return value
+    return ActionDispatcher(value)
 
 
-def _workspace(given: Any) -> DirectoryWorkspace | None:
-    if given is None or isinstance(given, DirectoryWorkspace):
-        return given
-    raise TypeError(f"workspace is what serve_directory returns, not {describe_type(given)}")
+def _workspace(value: Any) -> DirectoryWorkspace | None:
+    if value is None or isinstance(value, DirectoryWorkspace):
+        return value
+    raise TypeError(f"workspace must be the return value of serve_directory, not {describe_type(value)}")
 
 
 def _workspace_spec(
@@ -209,17 +209,17 @@ def _workspace_spec(
     return None if workspace is None or wire.get("workspace") else {"transport": "client"}
 
 
-def _hooks(given: Mapping[str, EventHook] | None) -> dict[str, EventHook]:
-    if given is None:
+def _hooks(hooks_by_type: Mapping[str, EventHook] | None) -> dict[str, EventHook]:
+    if hooks_by_type is None:
         return {}
-    if not isinstance(given, Mapping):
+    if not isinstance(hooks_by_type, Mapping):
         raise TypeError('event_hooks is a mapping of types of event, or "*", to functions')
-    for kind, hook in given.items():
+    for kind, hook in hooks_by_type.items():
         if kind != "*" and kind not in EVENT_TYPES:
             raise ValueError(f"event_hooks: unknown event type {kind!r}{did_you_mean(kind, EVENT_TYPES)}")
         if not callable(hook):
             raise TypeError(f"event_hooks: the hook for {kind!r} is not a function")
-    return dict(given)
+    return dict(hooks_by_type)
 
 
 def _prepare(
@@ -232,27 +232,27 @@ def _prepare(
     *,
     serve: bool,
 ) -> PreparedRuntime:
-    given = parse_predicates(predicates)
+    predicates_by_name = parse_predicates(predicates)
     if isinstance(spec, DefinedRuntime):
         _check_mock_response(spec.wire.get("interpreter"), mock_response)
-        written = None if spec.dispatcher else spec.wire.get("actionDispatcher")
-        made = spec.complete(
-            approval_predicates=given,
-            action_dispatcher=_resolve_dispatcher(written, dispatcher),
+        spec_dispatcher = None if spec.dispatcher else spec.wire.get("actionDispatcher")
+        complete = spec.complete(
+            approval_predicates=predicates_by_name,
+            action_dispatcher=_resolve_dispatcher(spec_dispatcher, dispatcher),
             interpreter=interpreter,
             mock_response=mock_response,
             workspace=_workspace_spec(spec.wire, workspace),
         )
         if serve:
-            check_functions(made.wire, made.predicates)
-        own = made.dispatcher or dispatcher
+            check_functions(complete.wire, complete.predicates)
+        own = complete.dispatcher or dispatcher
         return PreparedRuntime(
-            made.wire,
-            made.local_tools,
-            made.reference_kinds,
-            made.predicates,
+            complete.wire,
+            complete.local_tools,
+            complete.reference_kinds,
+            complete.predicates,
             own,
-            made.dispatchers,
+            complete.dispatchers,
             workspace,
         )
     if not isinstance(spec, RuntimeSpec | Mapping):
@@ -262,9 +262,12 @@ def _prepare(
     if (late := _resolve_dispatcher(wire.get("actionDispatcher"), dispatcher)) is not None:
         wire["actionDispatcher"] = {"kind": "client", "replay": late.replay}
     tools, references = _bound_objects(spec)
-    given = {**tool_predicates(tools), **given}
-    if given:
-        wire["approvalPredicates"] = {**wire.get("approvalPredicates", {}), **predicates_to_wire(given)}
+    predicates_by_name = {**tool_predicates(tools), **predicates_by_name}
+    if predicates_by_name:
+        wire["approvalPredicates"] = {
+            **wire.get("approvalPredicates", {}),
+            **predicates_to_wire(predicates_by_name),
+        }
     chosen = {
         "interpreter": interpreter,
         "mockResponse": mock_response,
@@ -272,7 +275,7 @@ def _prepare(
     }
     wire |= {key: value for key, value in chosen.items() if value is not None}
     wire = assemble(wire).wire
-    functions = predicate_functions(given)
+    functions = predicate_functions(predicates_by_name)
     if serve:
         check_functions(wire, functions)
     return PreparedRuntime(wire, local_tools(tools), references, functions, dispatcher, {}, workspace)
@@ -283,24 +286,27 @@ def _bound_objects(spec: RuntimeSpec | Mapping[str, Any]) -> tuple[list[ToolSpec
     if not isinstance(spec, RuntimeSpec):
         return [], {}
     tools = [*spec.tools, *(tool for agent in spec.agents for tool in agent.bound_tools)]
-    references = [*spec.references, *(held for agent in spec.agents for held in agent.references)]
+    references = [
+        *spec.references,
+        *(agent_reference for agent in spec.agents for agent_reference in agent.references),
+    ]
     return tools, {reference.name: reference for reference in references}
 
 
-def _check_mock_response(written: str | None, mock_response: str | None) -> None:
-    if mock_response is not None and written not in (None, "mock"):
-        raise ValueError(f"testing answers with a mock, but the spec's interpreter is {written!r}")
+def _check_mock_response(interpreter: str | None, mock_response: str | None) -> None:
+    if mock_response is not None and interpreter not in (None, "mock"):
+        raise ValueError(f"testing answers with a mock, but the spec's interpreter is {interpreter!r}")
 
 
 def _resolve_dispatcher(
-    written: Mapping[str, Any] | None, dispatcher: ActionDispatcher | None
+    spec_dispatcher: Mapping[str, Any] | None, dispatcher: ActionDispatcher | None
 ) -> ActionDispatcher | None:
     """Return the dispatcher to register. A dispatcher in the spec wins; one of kind `client` runs in this process."""
-    if written is None or dispatcher is None:
+    if spec_dispatcher is None or dispatcher is None:
         return dispatcher
-    if written["kind"] != "client":
+    if spec_dispatcher["kind"] != "client":
         raise ValueError(
-            f"the spec's actionDispatcher is of kind {written['kind']!r}, so no action would reach "
+            f"the spec's actionDispatcher is of kind {spec_dispatcher['kind']!r}, so no action would reach "
             "action_dispatcher: leave one of them out"
         )
     return None

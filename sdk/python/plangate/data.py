@@ -1,17 +1,15 @@
-"""What a program asks about the data sources of its tenant."""
+"""Methods for the data sources of a tenant."""
 
 from __future__ import annotations
 
-from typing import Any
-
-from plangate.client import path
+from plangate.api.models import SourceView
 from plangate.memory import MemoryMethods
 
 
 class DataMethods(MemoryMethods):
     """The verbs of data sources, but for `profile_source`, which starts a query."""
 
-    async def get_source(self, name: str) -> dict[str, Any]:
+    async def get_source(self, name: str) -> SourceView:
         """Return a source of the tenant, with the state of its profile.
 
         Args:
@@ -25,5 +23,4 @@ class DataMethods(MemoryMethods):
             >>> async def tables(runtime):
             ...     return (await runtime.get_source("shop"))["profile"]["found"]["tables"]
         """
-        found: dict[str, Any] = await self._client.request("GET", path("sources", name))
-        return found
+        return await self.api.read_source(name)

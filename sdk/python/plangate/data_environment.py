@@ -15,13 +15,13 @@ ENTRIES_AT_ONCE: Final = 500
 
 @dataclass(frozen=True, slots=True)
 class DataEnvironment:
-    """What `create_runtime(data_environment=...)` declares when it opens the runtime."""
+    """The declarations of `create_runtime(data_environment=...)`, made when the runtime is opened."""
 
     sources: Mapping[str, Mapping[str, Any]]
     entries: Sequence[Mapping[str, Any]]
 
     async def declare(self, client: ServiceClient) -> None:
-        """Make the requests that declare the sources and write the entries."""
+        """Make the requests that declare the sources and write the entries. The service checks the bodies."""
         for name, source in self.sources.items():
             await client.request("PUT", path("sources", name), dict(source))
         for at in range(0, len(self.entries), ENTRIES_AT_ONCE):
@@ -29,22 +29,24 @@ class DataEnvironment:
             await client.request("POST", "/catalog/entries", {"entries": part})
 
 
-def parse_data_environment(given: Any) -> DataEnvironment | None:
+def parse_data_environment(value: Any) -> DataEnvironment | None:
     """Return what is declared. The service checks the bodies.
 
     Raises:
         TypeError: for what is no mapping, or has sources or entries of another form.
         ValueError: for an unknown key.
     """
-    if given is None:
+    if value is None:
         return None
-    if not isinstance(given, Mapping):
+    if not isinstance(value, Mapping):
         raise TypeError('data_environment is {"sources": {name: {...}}, "entries": [...]}')
-    for key in given:
+    for key in value:
         if key not in KEYS:
             raise ValueError(f"data_environment: unknown key {key!r}{did_you_mean(str(key), KEYS)}")
-    sources, entries = given.get("sources", {}), given.get("entries", [])
-    if not isinstance(sources, Mapping) or not all(isinstance(held, Mapping) for held in sources.values()):
+    sources, entries = value.get("sources", {}), value.get("entries", [])
+    if not isinstance(sources, Mapping) or not all(
+        isinstance(source, Mapping) for source in sources.values()
+    ):
         raise TypeError("data_environment: sources is a mapping of names to what PUT /sources/{name} takes")
     if isinstance(entries, str) or not isinstance(entries, Sequence):
         raise TypeError("data_environment: entries is a list of what POST /catalog/entries takes")

@@ -1,4 +1,4 @@
-"""Where the service of this machine listens and keeps its data, unless it is told otherwise."""
+"""Default address and data directory of the service on this machine."""
 
 from __future__ import annotations
 

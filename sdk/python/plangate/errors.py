@@ -1,4 +1,4 @@
-"""What can go wrong between a program and the service, as one tree of errors.
+"""The errors between a program and the service, as one class hierarchy.
 
     PlangateError
     ├── ServiceNotInstalled   there is no service to start on this machine
@@ -37,7 +37,7 @@ class ServiceNotInstalled(PlangateError):
     """No address was given, and the service is not installed, so that none can be started.
 
     Example:
-        >>> async def opened(spec):
+        >>> async def open_runtime(spec):
         ...     try:
         ...         return await create_runtime(spec)
         ...     except ServiceNotInstalled:
@@ -49,7 +49,7 @@ class ServiceNotStarted(PlangateError):
     """The service was started here and ended, or never said where it listens; the message has its last lines.
 
     Example:
-        >>> async def opened(spec):
+        >>> async def open_runtime(spec):
         ...     try:
         ...         return await create_runtime(spec)
         ...     except ServiceNotStarted as error:
@@ -71,7 +71,7 @@ class ServiceUnavailable(PlangateError):
 
 
 class ApiError(PlangateError):
-    """The service refused a request. The statuses that it uses have classes of their own.
+    """The service rejected a request. Each status that it uses has a subclass.
 
     Args:
         status: The HTTP status.
@@ -101,7 +101,7 @@ class ApiError(PlangateError):
         self.has_more_errors = problem.get("hasMoreErrors") is True
         self.retry_after_s = retry_after_s
         lines = [f"{self.detail} ({status} {self.type})"]
-        lines += [f"  {flaw.get('pointer') or '/'}: {flaw.get('message')}" for flaw in self.errors]
+        lines += [f"  {error.get('pointer') or '/'}: {error.get('message')}" for error in self.errors]
         lines += ["  There are more errors."] if self.has_more_errors else []
         super().__init__("\n".join(lines))
 
@@ -122,7 +122,7 @@ class Unauthenticated(ApiError):
     """401: the API key is missing, unknown, or of another tenant.
 
     Example:
-        >>> async def opened(spec, url, key):
+        >>> async def open_runtime(spec, url, key):
         ...     try:
         ...         return await create_runtime(spec, url=url, api_key=key)
         ...     except Unauthenticated:
@@ -207,8 +207,8 @@ class InvalidRequest(ApiError):
     """422: well-formed and not acceptable; `errors` says where.
 
     Example:
-        >>> flaw = {"pointer": "/inputs/n", "message": "must be integer"}
-        >>> print(InvalidRequest(422, {"type": "invalid", "detail": "No.", "errors": [flaw]}))
+        >>> error = {"pointer": "/inputs/n", "message": "must be integer"}
+        >>> print(InvalidRequest(422, {"type": "invalid", "detail": "No.", "errors": [error]}))
         No. (422 invalid)
           /inputs/n: must be integer
     """

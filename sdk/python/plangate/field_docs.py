@@ -39,28 +39,28 @@ def field_description(model: type[BaseModel], name: str) -> str | None:
     """Return what the nearest class that describes the field says of it."""
     for owner in model.__mro__:
         if issubclass(owner, BaseModel) and owner is not BaseModel:
-            found = _attributes(owner.__module__).get(owner.__qualname__, {}).get(name)
-            if found or (found := _arguments(owner).get(name)):
-                return found
+            docs = _attributes(owner.__module__).get(owner.__qualname__, {}).get(name)
+            if docs or (docs := _arguments(owner).get(name)):
+                return docs
     return glossary.FIELDS.get(name)
 
 
 @cache
 def _arguments(owner: type[BaseModel]) -> dict[str, str]:
     section = _ARGS.search(inspect.cleandoc(owner.__doc__ or ""))
-    found: dict[str, str] = {}
+    docs: dict[str, str] = {}
     for names, text in _ARG.findall(section[1] + "\n" if section else ""):
-        found |= {name.strip(): " ".join(text.split()) for name in names.split(",")}
-    return found
+        docs |= {name.strip(): " ".join(text.split()) for name in names.split(",")}
+    return docs
 
 
 @cache
 def _attributes(module: str) -> dict[str, dict[str, str]]:
     """Return the strings below the fields of every class of a module."""
-    found: dict[str, dict[str, str]] = {}
+    docs: dict[str, dict[str, str]] = {}
     for node in ast.parse(inspect.getsource(sys.modules[module])).body:
         if isinstance(node, ast.ClassDef):
-            found[node.name] = fields = {}
+            docs[node.name] = fields = {}
             for field, below in zip(node.body, node.body[1:], strict=False):
                 if (
                     isinstance(field, ast.AnnAssign)
@@ -68,7 +68,7 @@ def _attributes(module: str) -> dict[str, dict[str, str]]:
                     and _is_text(below)
                 ):
                     fields[field.target.id] = " ".join(ast.literal_eval(below.value).split())  # type: ignore[attr-defined]
-    return found
+    return docs
 
 
 def _is_text(node: ast.stmt) -> bool:

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from typing import Any
-from urllib.parse import quote
 
-from plangate.artifacts import Artifacts, Record, Records, to_bytes
-from plangate.client import PAGE, ServiceClient, path
+from plangate.api.calls import Api
+from plangate.api.models import ArtifactInfo, FileView
+from plangate.api.requests import read_items
+from plangate.artifacts import Artifacts, to_bytes
+from plangate.client import file_segments
 from plangate.context import Bridge
 from plangate.thread_ids import resolve_thread_id
+
+FileRecords = list[FileView]
 
 
 class Files:
@@ -25,8 +29,8 @@ class Files:
         ...         print(record["path"], await files.read_text(record["path"]))
     """
 
-    def __init__(self, client: ServiceClient, thread_id: str, artifacts: Artifacts) -> None:
-        self._client = client
+    def __init__(self, api: Api, thread_id: str, artifacts: Artifacts) -> None:
+        self._api = api
         self._thread_id = thread_id
         self._artifacts = artifacts
 
@@ -47,10 +51,8 @@ class Files:
             >>> async def photo(runtime):
             ...     return await runtime.files("customer-17").read("photos/front.png")
         """
-        where = await self._where(path)
-        params = None if version is None else {"version": version}
-        data: bytes = await self._client.request("GET", where, params=params, raw=True, accept="*/*")
-        return data
+        file_segments(path)
+        return await self._api.read_file(await self._thread(), path, version=version)
 
     async def read_text(self, path: str, *, version: int | None = None) -> str:
         """Return a file as text in UTF-8.
@@ -68,7 +70,7 @@ class Files:
         """
         return (await self.read(path, version=version)).decode()
 
-    async def write(self, path: str, content: bytes | str, *, media_type: str | None = None) -> Record:
+    async def write(self, path: str, content: bytes | str, *, media_type: str | None = None) -> FileView:
         """Write a file and return its record. The same content again makes no new version.
 
         It needs a key with `data:write`.
@@ -91,11 +93,10 @@ class Files:
             ...     return await runtime.files("customer-17").write("photos/front.png", png)
         """
         data = to_bytes(content, "the content of a file")
-        where = await self._where(path)
-        record: Record = await self._client.request("PUT", where, data=data, media_type=media_type)
-        return record
+        file_segments(path)
+        return await self._api.write_file(await self._thread(), path, data, media_type=media_type)
 
-    async def list(self, prefix: str = "", *, limit: int = 1000) -> Records:
+    async def list(self, prefix: str = "", *, limit: int = 1000) -> FileRecords:
         """List the records of the current files, ordered by path.
 
         Args:
@@ -111,19 +112,11 @@ class Files:
             >>> async def reports(runtime):
             ...     return [file["path"] for file in await runtime.files("customer-17").list("reports/")]
         """
-        where = f"{await self._thread()}/files"
-        params: dict[str, Any] = {"prefix": prefix} if prefix else {}
-        found: Records = []
-        while len(found) < limit:
-            params["limit"] = min(limit - len(found), PAGE)
-            page = await self._client.request("GET", where, params=params)
-            found += page["items"]
-            if page["nextCursor"] is None:
-                break
-            params["cursor"] = page["nextCursor"]
-        return found
+        return await read_items(
+            self._api.list_files, await self._thread(), prefix=prefix or None, limit=limit
+        )
 
-    async def delete(self, path: str) -> Record:
+    async def delete(self, path: str) -> FileView:
         """Delete a file and return the record of its deletion. Its versions stay readable.
 
         It needs a key with `data:write`.
@@ -138,10 +131,10 @@ class Files:
             >>> async def tidy(runtime):
             ...     await runtime.files("customer-17").delete("drafts/old.md")
         """
-        record: Record = await self._client.request("DELETE", await self._where(path))
-        return record
+        file_segments(path)
+        return await self._api.delete_file(await self._thread(), path)
 
-    async def publish(self, channel: str, path: str, **parts: Any) -> Record:
+    async def publish(self, channel: str, path: str, **parts: Any) -> ArtifactInfo:
         """Publish a file or a directory as it is now, and return the record, as `Artifacts.publish` does.
 
         Args:
@@ -158,12 +151,7 @@ class Files:
         return await self._artifacts.publish(self._thread_id, channel, path, **parts)
 
     async def _thread(self) -> str:
-        return path("threads", await resolve_thread_id(self._client, self._thread_id))
-
-    async def _where(self, file: str) -> str:
-        if not isinstance(file, str) or not file.strip("/"):
-            raise ValueError(f"{file!r} is not the path of a file, such as reports/today.md")
-        return f"{await self._thread()}/files/{quote(file, safe='/')}"
+        return await resolve_thread_id(self._api, self._thread_id)
 
 
 class CallFiles:

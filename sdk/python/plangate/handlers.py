@@ -1,4 +1,4 @@
-"""What the functions of a program serve of a registered spec: names of calls, under exact definitions."""
+"""The calls that the functions of a program serve: their names and exact definitions in a registered spec."""
 
 from __future__ import annotations
 
@@ -36,37 +36,42 @@ def local_handlers(
     workspace: Handler | None = None,
 ) -> list[LocalHandler]:
     """Return the handlers of this program for a registered spec. Digests are those of the registered spec."""
-    served = [
+    digests = [
         LocalHandler(tool["name"], _definition_digest(tool), handler)
         for tool in wire.get("tools", ())
         if tool["name"] in tools and (handler := tools[tool["name"]].handler) is not None
     ]
-    served += [
+    digests += [
         LocalHandler(
             f"predicates.{id_}", _digest({"runtime": _name(wire), "predicate": id_}), predicates[id_]
         )
-        for id_, written in wire.get("approvalPredicates", {}).items()
-        if id_ in predicates and not isinstance(written, str)
+        for id_, expression in wire.get("approvalPredicates", {}).items()
+        if id_ in predicates and not isinstance(expression, str)
     ]
     if workspace is not None and wire.get("workspace") is not None:
         part = {"runtime": _name(wire), "workspace": wire["workspace"]}
-        served.append(LocalHandler(WORKSPACE_CALL, _digest(part), workspace))
+        digests.append(LocalHandler(WORKSPACE_CALL, _digest(part), workspace))
     shared, by_kind = wire.get("actionDispatcher"), wire.get("actionDispatchers") or {}
     if not by_kind:
-        return served + _action_handlers(wire, "actions", shared, dispatcher)
+        return digests + _action_handlers(wire, "actions", shared, dispatcher)
     kinds = [action_kinds(plan["schema"]) for plan in wire["plans"] if not plan.get("tools")]
-    for kind in sorted({kind for held in kinds for kind in held or ()} | by_kind.keys()):
-        written, own = (by_kind[kind], dispatchers.get(kind)) if kind in by_kind else (shared, dispatcher)
-        served += _action_handlers(wire, f"actions.{kind}", written, own)
-    return served
+    for kind in sorted({kind for item in kinds for kind in item or ()} | by_kind.keys()):
+        wire_dispatcher, own = (
+            (by_kind[kind], dispatchers.get(kind)) if kind in by_kind else (shared, dispatcher)
+        )
+        digests += _action_handlers(wire, f"actions.{kind}", wire_dispatcher, own)
+    return digests
 
 
 def _action_handlers(
-    wire: Mapping[str, Any], name: str, written: Mapping[str, Any] | None, own: ActionDispatcher | None
+    wire: Mapping[str, Any],
+    name: str,
+    wire_dispatcher: Mapping[str, Any] | None,
+    own: ActionDispatcher | None,
 ) -> list[LocalHandler]:
-    if own is None or written is None or written["kind"] != "client":
+    if own is None or wire_dispatcher is None or wire_dispatcher["kind"] != "client":
         return []
-    return [LocalHandler(name, _digest({"runtime": _name(wire), "dispatcher": written}), own.handler)]
+    return [LocalHandler(name, _digest({"runtime": _name(wire), "dispatcher": wire_dispatcher}), own.handler)]
 
 
 def _name(wire: Mapping[str, Any]) -> str:
@@ -92,4 +97,4 @@ def _digest(value: Any) -> str:
 def _sort_keys(value: Any) -> Any:
     if isinstance(value, Mapping):
         return {key: _sort_keys(value[key]) for key in sorted(value)}
-    return [_sort_keys(held) for held in value] if isinstance(value, list) else value
+    return [_sort_keys(item) for item in value] if isinstance(value, list) else value

@@ -15,23 +15,34 @@ from typing import Any, Final
 
 import httpx
 
+from plangate.api.calls import Api
+from plangate.api.models import ActionCall, PredicateCall, ToolCall, ToolVersion
 from plangate.artifacts import Artifacts, CallArtifacts
 from plangate.authoring.arguments import Handler, describe_type
 from plangate.client import (
     MAX_PAUSE_S,
-    READ_TIMEOUT_S,
     REQUEST_PATIENCE_S,
     ServiceClient,
     is_transient,
-    path,
 )
-from plangate.context import Bridge, CallContext, Progress, ReferenceCalls, References, to_jsonable
+from plangate.context import (
+    Bridge,
+    CallContext,
+    IdempotencyKeys,
+    Progress,
+    ReferenceCalls,
+    References,
+    to_jsonable,
+)
 from plangate.errors import ApiError, PlangateError
 from plangate.files import CallFiles, Files
+from plangate.handler_calls import dispatch_fields, error_text, sanitize_error
 from plangate.handlers import LocalHandler
 from plangate.thread_state import Memory, MemoryAddresses, MemoryCalls, State, StateCalls
 
 log = logging.getLogger("plangate")
+
+ClaimedCall = ToolCall | ActionCall | PredicateCall
 
 MAX_CONCURRENT: Final = 16
 LEASE_MS: Final = 30_000
@@ -41,24 +52,7 @@ MIN_LEASE_MS: Final = 1_000
 RESULT_PATIENCE_S: Final = 60.0
 """A claim that could not be kept alive has lapsed by then: what is posted later is evidence at most."""
 MAX_NAMES_PER_CLAIM: Final = 500
-MAX_ERROR_CHARS: Final = 20_000
 REJECTED_PAUSE_S: Final = 30.0
-
-_DISPATCH_FIELDS: Final = {
-    "idempotency_key": "idempotencyKey",
-    "plan_id": "planId",
-    "spec_name": "specName",
-    "revision": "revision",
-    "digest": "digest",
-    "attempt": "attempt",
-    "inputs": "inputs",
-    "resolved_refs": "resolvedRefs",
-}
-
-
-def dispatch_fields(request: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what a dispatcher has in its `ctx` besides the fields of every call, from the request on the wire."""
-    return {name: request.get(field) for name, field in _DISPATCH_FIELDS.items()}
 
 
 def new_claim_token() -> str:
@@ -67,7 +61,7 @@ def new_claim_token() -> str:
 
 
 class LocalCalls:
-    """Takes calls for the handlers at hand for as long as it is open, so many at a time."""
+    """Claims calls for the given handlers while it is open, up to a maximum at a time."""
 
     def __init__(
         self,
@@ -81,6 +75,7 @@ class LocalCalls:
         lease_ms: int = LEASE_MS,
     ) -> None:
         self._client = client
+        self._api = Api(client)
         self._handlers = {(one.name, one.digest): one.handler for one in handlers}
         self._services = services
         self._references = references
@@ -104,11 +99,11 @@ class LocalCalls:
             ServiceUnavailable: if the service does not answer.
         """
         first = self._claim_and_start(self._max, REQUEST_PATIENCE_S)
-        self._claim_task = asyncio.create_task(first, name="plangate-take")
+        self._claim_task = asyncio.create_task(first, name="plangate-claim")
         await asyncio.shield(self._claim_task)
         self._hint.set()
         self._listen_task = asyncio.create_task(self._listen(), name="plangate-listen")
-        self._claim_task = asyncio.create_task(self._claim_on_hints(), name="plangate-take")
+        self._claim_task = asyncio.create_task(self._claim_on_hints(), name="plangate-claim")
 
     def stop(self) -> None:
         """Stop claiming. Calls that run are finished."""
@@ -120,7 +115,7 @@ class LocalCalls:
     async def aclose(self) -> None:
         """Stop claiming, release the calls that have not started, and wait for those that have.
 
-        A call that still runs then is cancelled and gets no result, since its effects are unknown. A
+        A call that still runs then is canceled and gets no result, since its effects are unknown. A
         cancellation ends the wait.
         """
         self.stop()
@@ -140,7 +135,7 @@ class LocalCalls:
                 task for task in (self._listen_task, self._claim_task, *self._running) if task is not None
             ]
             for task in left:
-                if not task.cancelling():  # at the end of its event loop everything is cancelled at once
+                if not task.cancelling():  # at the end of its event loop everything is canceled at once
                     task.cancel()
             await asyncio.gather(*left, return_exceptions=True)
             self._pool.shutdown(wait=False, cancel_futures=True)
@@ -168,45 +163,47 @@ class LocalCalls:
             self._hint.clear()
             while not self._closing and (free := self._max - len(self._running)) > 0:
                 try:
-                    taken = await self._claim_and_start(free, 0)
+                    claimed = await self._claim_and_start(free, 0)
                 except PlangateError as error:
                     self._log_outage_once(error)
                     break
                 self._outage_logged = False
-                if taken < free:
+                if claimed < free:
                     break
 
     def _log_outage_once(self, error: Exception) -> None:
-        """Told once until things go well again: the next hint, at the latest the next connection, tries again."""
+        """Report the failure once until a request succeeds; the next hint, or at the latest the next connection, tries again."""
         if not self._outage_logged and not self._closing:
             level = logging.INFO if is_transient(error) else logging.WARNING
-            log.log(level, "calls for tools cannot be taken at the moment: %s", error or type(error).__name__)
+            log.log(
+                level, "calls of tools cannot be claimed at the moment: %s", error or type(error).__name__
+            )
         self._outage_logged = True
 
     async def _claim_and_start(self, limit: int, patience_s: float) -> int:
         """Claim at most `limit` open calls, start them, and return how many there were."""
-        names = [{"name": name, "definitionDigest": digest} for name, digest in self._handlers]
-        taken = 0
+        names = [ToolVersion(name=name, definitionDigest=digest) for name, digest in self._handlers]
+        claimed = 0
         for at in range(0, len(names), MAX_NAMES_PER_CLAIM):
-            if taken < limit:
-                calls = await self._claim(names[at : at + MAX_NAMES_PER_CLAIM], limit - taken, patience_s)
+            if claimed < limit:
+                calls = await self._claim(names[at : at + MAX_NAMES_PER_CLAIM], limit - claimed, patience_s)
                 for call in calls:
                     self._start_call(call)
-                taken += len(calls)
-        return taken
+                claimed += len(calls)
+        return claimed
 
-    async def _claim(
-        self, names: Sequence[Mapping[str, str]], limit: int, patience_s: float
-    ) -> list[dict[str, Any]]:
-        body = {"tools": names, "max": limit, "leaseMs": self._lease_ms, "claimToken": self._claim_token}
-        answer = await self._client.request(
-            "POST", "/tool-calls/claim", body, once=True, patience_s=patience_s
+    async def _claim(self, names: list[ToolVersion], limit: int, patience_s: float) -> list[ClaimedCall]:
+        response = await self._api.claim_tool_call(
+            tools=names,
+            max=limit,
+            lease_ms=self._lease_ms,
+            claim_token=self._claim_token,
+            once=True,
+            patience_s=patience_s,
         )
-        self._claim_token = (
-            new_claim_token()
-        )  # kept until an answer came: a lost one gives the same calls again
-        calls: list[dict[str, Any]] = answer["calls"]
-        return calls
+        # The token is kept until a response came: after a lost one, it gives the same calls again.
+        self._claim_token = new_claim_token()
+        return response.calls
 
     def _start_call(self, call: Mapping[str, Any]) -> None:
         task = asyncio.create_task(self._run_call(call), name=f"plangate-call-{call['workId']}")
@@ -226,7 +223,7 @@ class LocalCalls:
         if self._closing:
             await self._release(call)
             return
-        alive = asyncio.create_task(self._renew_claim(call), name=f"plangate-keep-{call['workId']}")
+        alive = asyncio.create_task(self._renew_claim(call), name=f"plangate-renew-{call['workId']}")
         try:
             await self._post_result(call, await self._call_handler(call))
         except asyncio.CancelledError:
@@ -241,9 +238,9 @@ class LocalCalls:
         """`{"output"}` or `{"error"}` of the handler, whatever it does."""
         bridge = Bridge(asyncio.get_running_loop())
         handler = self._handlers[(call["name"], call["definitionDigest"])]
-        given = call["args"] if "args" in call else call["actions"]
+        payload = call["args"] if "args" in call else call["actions"]
         try:
-            result = await self._invoke(handler, given, self._context(call, bridge))
+            result = await self._invoke(handler, payload, self._context(call, bridge))
             return {
                 "output": _predicate_result(call, result)
                 if call["purpose"] == "predicate"
@@ -254,17 +251,17 @@ class LocalCalls:
             if task is None or task.cancelling():
                 raise
             return self._error_result(call, error)
-        except (Exception, SystemExit) as error:  # noqa: BLE001 - the model is told of every failure
+        except (Exception, SystemExit) as error:  # noqa: BLE001 - the model learns of every failure
             return self._error_result(call, error)
         finally:
             await bridge.drain()
 
-    async def _invoke(self, handler: Handler, given: Any, ctx: Any) -> Any:
+    async def _invoke(self, handler: Handler, payload: Any, ctx: Any) -> Any:
         if inspect.iscoroutinefunction(handler) or inspect.iscoroutinefunction(
             getattr(handler, "__call__", None)  # noqa: B004 - asks what kind of call it is, not whether
         ):
-            return await handler(given, ctx)
-        work = partial(contextvars.copy_context().run, _capture, handler, given, ctx)
+            return await handler(payload, ctx)
+        work = partial(contextvars.copy_context().run, _capture, handler, payload, ctx)
         result, error = await asyncio.get_running_loop().run_in_executor(self._pool, work)
         if error is not None:
             raise error
@@ -274,31 +271,34 @@ class LocalCalls:
         """Return the `ctx` of a call. The `ctx` of a predicate is data, the same as for a CEL expression."""
         if call["purpose"] == "predicate":
             return dict(call["predicate"])
-        work_id, asked = call["workId"], call.get("context") or {}
-        thread_id = asked.get("threadId")
-        held = {
-            "tool_use_id": asked.get("toolUseId") or work_id,
+        work_id, context = call["workId"], call.get("context") or {}
+        progress = Progress(self._api, work_id, call["claimToken"], bridge)
+        thread_id = context.get("threadId")
+        fields = {
+            "tool_use_id": context.get("toolUseId") or work_id,
             "work_id": work_id,
             "query_id": call["queryId"],
             "thread_id": thread_id,
-            "agent": asked.get("agent"),
-            "runtime_id": asked.get("runtimeId"),
-            "resource_id": asked.get("resourceId"),
+            "agent": context.get("agent"),
+            "runtime_id": context.get("runtimeId"),
+            "resource_id": context.get("resourceId"),
             "references": References(self._references.for_call(work_id), bridge),
-            "progress": Progress(self._client, work_id, call["claimToken"], bridge),
+            "progress": progress,
+            "emit": progress.emit,
         }
+        api = Api(self._client, IdempotencyKeys(work_id).next_key)
         if thread_id is not None:
-            artifacts = Artifacts(self._client, work_id)
-            held["artifacts"] = CallArtifacts(artifacts, thread_id, bridge)
-            held["files"] = CallFiles(Files(self._client, thread_id, artifacts), bridge)
-            held["state"] = State(StateCalls(self._client, thread_id, work_id), bridge)
-        runtime_id = asked.get("runtimeId")
+            artifacts = Artifacts(api, work_id)
+            fields["artifacts"] = CallArtifacts(artifacts, thread_id, bridge)
+            fields["files"] = CallFiles(Files(api, thread_id, artifacts), bridge)
+            fields["state"] = State(StateCalls(api, thread_id, work_id), bridge)
+        runtime_id = context.get("runtimeId")
         if runtime_id is not None and self._memories is not None:
-            memory = MemoryCalls(self._client, self._memories, runtime_id, work_id)
-            held["memory"] = Memory(memory, bridge)
+            memory = MemoryCalls(api, self._memories, runtime_id, work_id)
+            fields["memory"] = Memory(memory, bridge)
         if call["purpose"] == "action":
-            held |= dispatch_fields(call)
-        return CallContext(held, self._services)
+            fields |= dispatch_fields(call)
+        return CallContext(fields, self._services)
 
     def _error_result(self, call: Mapping[str, Any], error: BaseException) -> dict[str, Any]:
         log.warning("the handler of %s failed", call["name"], exc_info=error)
@@ -311,7 +311,7 @@ class LocalCalls:
         while True:
             await asyncio.sleep(pause_s)
             try:
-                await self._post(call, "heartbeat", {"leaseMs": self._lease_ms}, 0, timeout_s=beat_s)
+                await self._heartbeat(call, self._lease_ms, beat_s)
                 pause_s = beat_s
             except ApiError as error:
                 if not is_transient(error):
@@ -322,61 +322,66 @@ class LocalCalls:
 
     async def _post_result(self, call: Mapping[str, Any], outcome: dict[str, Any]) -> None:
         try:
-            answer = await self._post(call, "result", outcome, RESULT_PATIENCE_S)
+            response = await self._api.post_tool_result(
+                call["workId"],
+                claim_token=call["claimToken"],
+                **outcome,
+                once=True,
+                patience_s=RESULT_PATIENCE_S,
+            )
         except (ValueError, ApiError) as error:
             refused = not isinstance(error, ApiError) or error.status in (400, 413, 422)
             if "output" in outcome and refused:
-                told = f"{call['name']} ran, but its result cannot be used: {error}"
-                await self._post_result(call, {"error": _sanitize(told)})
+                message = f"{call['name']} ran, but its result cannot be used: {error}"
+                await self._post_result(call, {"error": sanitize_error(message)})
                 return
-            log.warning("the result of %s was not taken: %s", call["name"], error)
+            log.warning("the result of %s was not accepted: %s", call["name"], error)
         except PlangateError as error:
             log.warning("the result of %s could not be posted: %s", call["name"], error)
         else:
-            if not answer["adopted"]:
+            if not response.adopted:
                 log.warning("the result of %s came too late; it is kept as evidence", call["name"])
 
     async def _release(self, call: Mapping[str, Any]) -> None:
         try:
-            await self._post(call, "release", {}, RELEASE_WITHIN_S, RELEASE_WITHIN_S)
+            await self._api.release_tool_call(
+                call["workId"],
+                claim_token=call["claimToken"],
+                once=True,
+                patience_s=RELEASE_WITHIN_S,
+                timeout_s=RELEASE_WITHIN_S,
+            )
         except PlangateError as error:
-            log.warning("a call of %s could not be given back: %s", call["name"], error)
+            log.warning("a call of %s could not be released: %s", call["name"], error)
 
     async def _abandon(self, call: Mapping[str, Any]) -> None:
         """Shorten the lease of a call that gets no result, so that the claim lapses now and `replay` decides."""
         try:
-            await self._post(call, "heartbeat", {"leaseMs": MIN_LEASE_MS}, 0, RELEASE_WITHIN_S)
+            await self._heartbeat(call, MIN_LEASE_MS, RELEASE_WITHIN_S)
         except PlangateError as error:
             log.debug("the claim on a call of %s lapses with its lease: %s", call["name"], error)
 
-    async def _post(
-        self,
-        call: Mapping[str, Any],
-        what: str,
-        body: Mapping[str, Any],
-        patience_s: float,
-        timeout_s: float = READ_TIMEOUT_S,
-    ) -> Any:
-        return await self._client.request(
-            "POST",
-            path("tool-calls", call["workId"], what),
-            {"claimToken": call["claimToken"], **body},
+    async def _heartbeat(self, call: Mapping[str, Any], lease_ms: int, timeout_s: float) -> None:
+        await self._api.heartbeat_tool_call(
+            call["workId"],
+            claim_token=call["claimToken"],
+            lease_ms=lease_ms,
             once=True,
-            patience_s=patience_s,
+            patience_s=0,
             timeout_s=timeout_s,
         )
 
 
-def _capture(handler: Handler, given: Any, ctx: Any) -> tuple[Any, BaseException | None]:
+def _capture(handler: Handler, payload: Any, ctx: Any) -> tuple[Any, BaseException | None]:
     """Return the result or the exception as values: a future cannot carry every exception (StopIteration)."""
     try:
-        return handler(given, ctx), None
+        return handler(payload, ctx), None
     except (Exception, SystemExit) as error:  # noqa: BLE001 - raised again where the result is awaited
         return None, error
 
 
 def _predicate_result(call: Mapping[str, Any], result: Any) -> bool:
-    """Return whether the predicate requires an approval. Only a bool counts: a mistake must not open a gate."""
+    """Return whether the predicate requires an approval. Only a bool counts: a mistake must not let a call pass."""
     if isinstance(result, bool):
         return result
     name = call["name"].removeprefix("predicates.")
@@ -384,20 +389,3 @@ def _predicate_result(call: Mapping[str, Any], result: Any) -> bool:
         f"the approval predicate {name!r} must return a bool, True where an approval is required, "
         f"not {describe_type(result)}"
     )
-
-
-def error_text(error: BaseException) -> str:
-    """Return what the model is told of an exception: its type and message, never a traceback.
-
-    Example:
-        >>> error_text(ValueError("no such flight"))
-        'ValueError: no such flight'
-    """
-    message = str(error).strip()
-    return _sanitize(f"{type(error).__name__}: {message}" if message else type(error).__name__)
-
-
-def _sanitize(text: str) -> str:
-    """Text that JSON over HTTP carries: no lone surrogates, no NUL, not too long."""
-    kept = text.encode("utf-8", "replace").decode().replace("\0", "\N{REPLACEMENT CHARACTER}")
-    return kept if len(kept) <= MAX_ERROR_CHARS else kept[: MAX_ERROR_CHARS - 1] + "…"

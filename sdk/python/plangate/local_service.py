@@ -45,9 +45,9 @@ class LocalService:
         self._ready = threading.Event()
         folder = _service_folder()
         child = str(Path(__file__).with_name("serve_child.py"))
-        served = ["serve", "--host", "127.0.0.1", "--port", "0"]
+        command = ["serve", "--host", "127.0.0.1", "--port", "0"]
         self._process = subprocess.Popen(
-            [sys.executable, "-P", child, str(self._parent), str(folder), *served],
+            [sys.executable, "-P", child, str(self._parent), str(folder), *command],
             stdin=subprocess.PIPE,  # ends when this process does, however it ends
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
@@ -72,24 +72,24 @@ class LocalService:
             ServiceNotStarted: if it ended, or did not listen within two minutes.
         """
         with cls._lock:
-            for held in [held for held in cls._running if not held._is_needed()]:
-                held._stop()
-            mine = [held for held in cls._running if held._data_dir == _data_dir()]
-            held = mine[0] if mine else cls._start()
-            held._users += 1
-            return held
+            for service in [service for service in cls._running if not service._is_needed()]:
+                service._stop()
+            mine = [service for service in cls._running if service._data_dir == _data_dir()]
+            service = mine[0] if mine else cls._start()
+            service._users += 1
+            return service
 
     @classmethod
     def _start(cls) -> LocalService:
-        made = cls()
+        service = cls()
         try:
-            made._wait()
+            service._wait()
         except ServiceNotStarted:
-            made._end()
+            service._end()
             raise
-        cls._running.append(made)
-        atexit.register(made._end)
-        return made
+        cls._running.append(service)
+        atexit.register(service._end)
+        return service
 
     def _is_needed(self) -> bool:
         return self.exit_reason() is None and (self._users > 0 or self._data_dir == _data_dir())
@@ -175,8 +175,8 @@ def _service_folder() -> Path:
 
 
 def _data_dir() -> str | None:
-    given = os.environ.get("PLANGATE_DATA_DIR")
-    return os.path.abspath(given) if given else None
+    folder = os.environ.get("PLANGATE_DATA_DIR")
+    return os.path.abspath(folder) if folder else None
 
 
 def _environment() -> dict[str, str]:

@@ -1,19 +1,20 @@
-"""What a program asks about the memory of an open runtime: to read it, write to it, and delete it."""
+"""Methods for the memory of an open runtime: read, write, delete."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from plangate.client import path
+from plangate.api.models import MemoryView, WriteView
+from plangate.api.requests import read_items
 from plangate.context import to_jsonable
-from plangate.thread_state import MEMORY, document_path
+from plangate.thread_state import MEMORY, WriteMethod, document_path
 from plangate.threads import ThreadMethods
 
 
 class MemoryMethods(ThreadMethods):
     """The verbs of memory: one document for all threads of the runtime's name, which variables read as `†memory`."""
 
-    async def memory(self, *, at: int | None = None) -> dict[str, Any]:
+    async def memory(self, *, at: int | None = None) -> MemoryView:
         """Return the memory: `{"runtime", "resource", "write", "document"}`. `write` is the number of its last write.
 
         All versions of the runtime's name share it. It belongs to no thread.
@@ -29,13 +30,9 @@ class MemoryMethods(ThreadMethods):
             >>> async def known(runtime, customer):
             ...     return (await runtime.memory())["document"].get("customers", {}).get(customer)
         """
-        params = None if at is None else {"at": at}
-        answer: dict[str, Any] = await self._client.request(
-            "GET", await self._memory_address(), params=params
-        )
-        return answer
+        return await self.api.read_memory(*await self._memory_address(), at=at)
 
-    async def memory_log(self, *, limit: int = 50) -> list[dict[str, Any]]:
+    async def memory_log(self, *, limit: int = 50) -> list[WriteView]:
         """List the writes to the memory, newest first.
 
         Each has the fields of a write to the state (`thread_state_log`). A write of `remember` has the
@@ -52,9 +49,9 @@ class MemoryMethods(ThreadMethods):
             ...     log = await runtime.memory_log()
             ...     return [write["agent"] or write["principal"] for write in log if write["path"] == path]
         """
-        return await self._list(f"{await self._memory_address()}/log", {}, limit)
+        return await read_items(self.api.list_memory_writes, *await self._memory_address(), limit=limit)
 
-    async def remember(self, place: str, value: Any, *, method: str = "set") -> dict[str, Any]:
+    async def remember(self, place: str, value: Any, *, method: WriteMethod = "set") -> WriteView:
         """Write to the memory from outside of any call, and return the entry in its log.
 
         It needs a key with `data:write`. A handler writes with `ctx.memory`.
@@ -74,9 +71,10 @@ class MemoryMethods(ThreadMethods):
             >>> async def import_names(runtime, names):
             ...     await runtime.remember("customers", names, method="merge")
         """
-        body = {"path": str(document_path(MEMORY, place)), "method": method, "value": to_jsonable(value)}
-        written: dict[str, Any] = await self._client.request("POST", await self._memory_address(), body)
-        return written
+        path_text = str(document_path(MEMORY, place))
+        return await self.api.write_memory(
+            *await self._memory_address(), path=path_text, method=method, value=to_jsonable(value)
+        )
 
     async def delete_memory(self) -> None:
         """Delete the memory with its log, permanently. Nobody reads it from then on.
@@ -92,8 +90,9 @@ class MemoryMethods(ThreadMethods):
             ...     await runtime.delete_memory()
             ...     assert (await runtime.memory())["document"] == {}
         """
-        await self._client.request("DELETE", await self._memory_address())
+        await self.api.delete_memory(*await self._memory_address())
 
-    async def _memory_address(self) -> str:
-        await self._opened()
-        return path("memory", self._registration["name"], self.spec["tenant"]["resourceId"])
+    async def _memory_address(self) -> tuple[str, str]:
+        """Return the name of the runtime, and the tenant."""
+        await self._ensure_open()
+        return self._registration.name, self.spec["tenant"]["resourceId"]

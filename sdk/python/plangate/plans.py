@@ -1,18 +1,16 @@
-"""What a program asks about the plans of a runtime that is open: to store one, and to read them."""
+"""Methods for the plans of an open runtime: store and read."""
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Any
 
+from plangate.api.models import ActionView, GraphView, PlanView
 from plangate.authoring.arguments import describe_type
-from plangate.client import path
 from plangate.context import to_jsonable
 from plangate.data import DataMethods
 from plangate.spec.base import did_you_mean
 from plangate.spec.models import PlanSpec
 from plangate.thread_ids import thread_fields
-
-MERMAID: Final = "text/vnd.mermaid"
 
 
 class PlanMethods(DataMethods):
@@ -20,7 +18,7 @@ class PlanMethods(DataMethods):
 
     async def store_plan(
         self, plan: PlanSpec | str, body: Any, thread_id: str | None = None, *, plan_id: str | None = None
-    ) -> dict[str, Any]:
+    ) -> PlanView:
         """Store a plan as a draft, without a model, and return it: `{"id", "revision", "status", ...}`.
 
         Nothing happens before it is executed, with `execute_plan`, and approved. It needs a key with `plans:write`.
@@ -56,18 +54,18 @@ class PlanMethods(DataMethods):
         known = self._names("plans")
         if known is not None and name not in known:
             raise ValueError(f"the spec has no plan {name!r}{did_you_mean(name, known)}")
-        client = await self._opened()
-        asked = {
-            "runtimeId": self.id,
-            "specName": name,
-            "body": to_jsonable(body),
-            **thread_fields(thread_id),
-            **({} if plan_id is None else {"planId": plan_id}),
-        }
-        answer: dict[str, Any] = await client.request("POST", "/plans", asked)
-        return answer
+        thread = thread_fields(thread_id)
+        await self._ensure_open()
+        return await self.api.store_plan(
+            runtime_id=self.id,
+            spec_name=name,
+            body=to_jsonable(body),
+            thread_id=thread.get("threadId"),
+            thread_key=thread.get("threadKey"),
+            plan_id=plan_id,
+        )
 
-    async def get_plan(self, plan_id: str) -> dict[str, Any]:
+    async def get_plan(self, plan_id: str) -> PlanView:
         """Return a plan at its current revision.
 
         Args:
@@ -81,10 +79,9 @@ class PlanMethods(DataMethods):
             >>> async def status(runtime, approval):
             ...     return (await runtime.get_plan(approval["target"]))["status"]
         """
-        answer: dict[str, Any] = await self._client.request("GET", path("plans", plan_id))
-        return answer
+        return await self.api.read_plan(plan_id)
 
-    async def plan_actions(self, plan_id: str) -> list[dict[str, Any]]:
+    async def plan_actions(self, plan_id: str) -> list[ActionView]:
         """List the actions of a plan, in order: status, attempts, results.
 
         Args:
@@ -99,9 +96,9 @@ class PlanMethods(DataMethods):
             ...     rows = await runtime.plan_actions(plan_id)
             ...     return [row for row in rows if row["status"] == "unknown"]
         """
-        return await self._items(path("plans", plan_id, "actions"))
+        return (await self.api.list_plan_actions(plan_id)).items_
 
-    async def plan_graph(self, plan_id: str) -> dict[str, Any]:
+    async def plan_graph(self, plan_id: str) -> GraphView:
         """Return a plan as a graph: `{"nodes", "edges", ...}`.
 
         A node is an action: `index`, `kind`, the paths it `reads` and `writes`, its `status` (None before the
@@ -121,8 +118,7 @@ class PlanMethods(DataMethods):
             ...     waiting = {edge["to"] for edge in graph["edges"]}
             ...     return [node["index"] for node in graph["nodes"] if node["index"] not in waiting]
         """
-        answer: dict[str, Any] = await self._client.request("GET", path("plans", plan_id, "graph"))
-        return answer
+        return await self.api.read_plan_graph(plan_id)
 
     async def plan_mermaid(self, plan_id: str) -> str:
         """Return the graph of a plan as a Mermaid flowchart: each action with its status.
@@ -138,10 +134,4 @@ class PlanMethods(DataMethods):
             >>> async def into_a_page(runtime, plan_id, file):
             ...     file.write(f"```mermaid\\n{await runtime.plan_mermaid(plan_id)}```\\n")
         """
-        chart: str = await self._client.request("GET", path("plans", plan_id, "graph.mmd"), accept=MERMAID)
-        return chart
-
-    async def _items(self, where: str) -> list[dict[str, Any]]:
-        answer = await self._client.request("GET", where)
-        items: list[dict[str, Any]] = answer["items"]
-        return items
+        return await self.api.draw_plan_graph(plan_id)

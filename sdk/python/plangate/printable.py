@@ -1,4 +1,4 @@
-"""Other people's strings, where somebody decides about them: every character can be seen, and none taken for another.
+"""Untrusted strings, printed for a reviewer: every character is visible and unambiguous.
 
 What cannot be seen is written out as JSON writes it (`\\u3164`), so that a string between quotes means the same.
 """
@@ -30,7 +30,7 @@ MAX_MARKS: Final = 4
 """Combining marks on one letter. The scripts of the world need no more, and more of them are drawn over other lines."""
 
 
-def escape_invisible(text: str, is_seen: Callable[[str], bool], escape: Callable[[str], str]) -> str:
+def escape_invisible(text: str, is_visible: Callable[[str], bool], escape: Callable[[str], str]) -> str:
     """Return the text with invisible characters escaped, and also combining marks that have no letter before them or are
     too many."""
     if text.isascii() and text.isprintable():
@@ -39,7 +39,7 @@ def escape_invisible(text: str, is_seen: Callable[[str], bool], escape: Callable
     marks = MAX_MARKS  # at the beginning there is no letter to combine with
     for char in text:
         is_mark = unicodedata.category(char).startswith("M")
-        if is_seen(char) and not (is_mark and marks >= MAX_MARKS):
+        if is_visible(char) and not (is_mark and marks >= MAX_MARKS):
             parts.append(char)
             marks = marks + 1 if is_mark else 0
         else:
@@ -59,8 +59,8 @@ def to_printable_json(text: str) -> str:
 
 
 def _escape_line(text: str) -> str:
-    seen = escape_invisible(text, _is_visible, lambda c: _SHORT.get(c) or _unicode_escape(c))
-    return _HIDDEN_BLANKS.sub(lambda blanks: "\\u0020" * len(blanks[0]), seen)
+    visible = escape_invisible(text, _is_visible, lambda c: _SHORT.get(c) or _unicode_escape(c))
+    return _HIDDEN_BLANKS.sub(lambda blanks: "\\u0020" * len(blanks[0]), visible)
 
 
 def _is_visible(char: str) -> bool:

@@ -9,6 +9,7 @@ import logging
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
+from plangate.api.models import Event, QueryView, WorkItem
 from plangate.artifacts import Artifacts
 from plangate.authoring.arguments import describe_type
 from plangate.client import READ_TIMEOUT_S, ServiceClient, path
@@ -54,8 +55,9 @@ class Runtime(PlanMethods):
     ) -> QueryEvents:
         """Start a query with the coordinator and return its events, until the terminal `finish` or `error`.
 
-        Each event is a dict with the envelope of the journal (`seq`, `type`, `queryId`, ...) and comes once, in
-        order: lost connections and restarts of the service are bridged. Leaving the loop does not end the query.
+        Each event is a typed object of `plangate.api.models` with the envelope of the journal (`seq`, `type`,
+        `query_id`, ...), and a dict with the fields as on the wire. It comes once, in order: lost connections and
+        restarts of the service are bridged. Leaving the loop does not end the query.
 
         Args:
             prompt: Text; anything else is written as JSON.
@@ -80,7 +82,7 @@ class Runtime(PlanMethods):
             ...     return "".join([e["text"] async for e in events if e["type"] == "text"])
         """
         if resume is not None:
-            return self._follow(_journal_to_resume(resume), self._opened)
+            return self._follow(_journal_to_resume(resume), self._ensure_open)
         if thread_id is None:
             raise ValueError("thread_id is missing: it is any string of yours that names the conversation")
         return self._start(None, prompt, thread_id, inputs, data)
@@ -142,8 +144,8 @@ class Runtime(PlanMethods):
             ...             print(subject.value["body"])
             ...             await runtime.respond_to_approval(gate["id"], "approve", digest=subject.digest)
         """
-        asked = {**_check_mappings({"inputs": inputs}), **thread_fields(thread_id)}
-        return self._follow(Journal(asked, path("plans", plan_id, "execute")), self._opened)
+        fields = {**_check_mappings({"inputs": inputs}), **thread_fields(thread_id)}
+        return self._follow(Journal(fields, path("plans", plan_id, "execute")), self._ensure_open)
 
     def profile_source(self, name: str) -> QueryEvents:
         """Read structure and statistics of a source into the catalog, and return the events of the profile, until the
@@ -165,7 +167,7 @@ class Runtime(PlanMethods):
             ...         if event["type"] == "tool-progress":
             ...             print(event["label"], event["phaseIndex"], event["totalPhases"])
         """
-        return self._follow(Journal(execute=path("sources", name, "profile")), self._opened)
+        return self._follow(Journal(execute=path("sources", name, "profile")), self._ensure_open)
 
     def _start(
         self,
@@ -175,37 +177,37 @@ class Runtime(PlanMethods):
         inputs: Mapping[str, Any] | None,
         data: Mapping[str, Any] | None,
     ) -> QueryEvents:
-        asked = {
+        fields = {
             "prompt": prompt if isinstance(prompt, str) else _dump_prompt(prompt),
             **thread_fields(thread_id),
             **({} if agent is None else {"agent": agent}),
             **_check_mappings({"inputs": inputs, "data": data}),
         }
-        journal = Journal(asked)
+        journal = Journal(fields)
 
-        async def opened() -> ServiceClient:
-            client = await self._opened()
-            journal.body = {"runtimeId": self.id, **asked}
+        async def connect() -> ServiceClient:
+            client = await self._ensure_open()
+            journal.body = {"runtimeId": self.id, **fields}
             return client
 
-        return self._follow(journal, opened)
+        return self._follow(journal, connect)
 
-    def _follow(self, journal: Journal, opened: Callable[[], Awaitable[ServiceClient]]) -> QueryEvents:
-        return QueryEvents(journal, opened, self._call_hooks)
+    def _follow(self, journal: Journal, connect: Callable[[], Awaitable[ServiceClient]]) -> QueryEvents:
+        return QueryEvents(journal, connect, self._call_hooks)
 
-    async def _call_hooks(self, event: dict[str, Any]) -> None:
-        for kind in (event["type"], "*"):
+    async def _call_hooks(self, event: Event) -> None:
+        for kind in (event.type, "*"):
             hook = self._hooks.get(kind)
             if hook is None:
                 continue
             try:
-                told = hook(event)
-                if inspect.isawaitable(told):
-                    await told
+                returned = hook(event)
+                if inspect.isawaitable(returned):
+                    await returned
             except Exception:
                 log.exception("the event hook for %r failed", kind)
 
-    async def get_query(self, query_id: str, *, wait_ms: int = 0) -> dict[str, Any]:
+    async def get_query(self, query_id: str, *, wait_ms: int = 0) -> QueryView:
         """Return a query: status, output, usage, open approvals.
 
         Args:
@@ -220,15 +222,11 @@ class Runtime(PlanMethods):
             >>> async def answer(runtime, query_id):
             ...     return (await runtime.get_query(query_id, wait_ms=60_000))["output"]
         """
-        answer: dict[str, Any] = await self._client.request(
-            "GET",
-            path("queries", query_id),
-            params={"waitMs": wait_ms} if wait_ms else None,
-            timeout_s=READ_TIMEOUT_S + wait_ms / 1000,
+        return await self.api.read_query(
+            query_id, wait_ms=wait_ms or None, timeout_s=READ_TIMEOUT_S + wait_ms / 1000
         )
-        return answer
 
-    async def cancel(self, query_id: str) -> dict[str, Any]:
+    async def cancel(self, query_id: str) -> QueryView:
         """Cancel a query at once, with everything that it called, and return it. A finished query stays as it is.
 
         Args:
@@ -242,10 +240,9 @@ class Runtime(PlanMethods):
             >>> async def stop(runtime, event):
             ...     return (await runtime.cancel(event["queryId"]))["status"]
         """
-        answer: dict[str, Any] = await self._client.request("POST", path("queries", query_id, "cancel"))
-        return answer
+        return await self.api.cancel_query(query_id)
 
-    async def work(self, query_id: str) -> list[dict[str, Any]]:
+    async def work(self, query_id: str) -> list[WorkItem]:
         """List the work records of a query, oldest first: agents, model calls, tool calls, actions, with parents.
 
         Args:
@@ -259,7 +256,7 @@ class Runtime(PlanMethods):
             >>> async def tools_used(runtime, query_id):
             ...     return [w["name"] for w in await runtime.work(query_id) if w["kind"] == "tool_call"]
         """
-        return await self._items(path("queries", query_id, "work"))
+        return (await self.api.list_query_work(query_id)).items_
 
     # -- references ------------------------------------------------------------------------------------------
 
@@ -320,7 +317,8 @@ class Runtime(PlanMethods):
 
     async def _references(self) -> ReferenceCalls:
         kinds = self._prepared.references if isinstance(self._prepared, PreparedRuntime) else {}
-        return ReferenceCalls(await self._opened(), self.id, kinds)
+        await self._ensure_open()
+        return ReferenceCalls(self.api, self.id, kinds)
 
     def files(self, thread_id: str) -> Files:
         """Return the files of a thread: `read`, `read_text`, `write`, `list`, `delete`, `publish`.
@@ -336,19 +334,19 @@ class Runtime(PlanMethods):
             ...     await runtime.files("customer-17").write("photos/front.png", png)
         """
         check_thread_id(thread_id)
-        return Files(self._client, thread_id, self.artifacts)
+        return Files(self.api, thread_id, self.artifacts)
 
     @property
     def artifacts(self) -> Artifacts:
-        """What was published in the threads of the tenant: `publish`, `upload`, `get`, `list`, `read`, `lineage`."""
-        return Artifacts(self._client)
+        """The artifacts of the tenant's threads: `publish`, `upload`, `get`, `list`, `read`, `lineage`."""
+        return Artifacts(self.api)
 
 
-def _check_mappings(given: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
-    for name, values in given.items():
+def _check_mappings(mappings: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+    for name, values in mappings.items():
         if values is not None and not isinstance(values, Mapping):
             raise TypeError(f"{name} is a mapping of names to values, not {describe_type(values)}")
-    return {name: dict(values) for name, values in given.items() if values is not None}
+    return {name: dict(values) for name, values in mappings.items() if values is not None}
 
 
 def _dump_prompt(prompt: Any) -> str:
@@ -364,7 +362,7 @@ def _journal_to_resume(resume: Any) -> Journal:
     if isinstance(resume, str) and resume.startswith("qry_"):
         return Journal(query_id=resume)
     if isinstance(resume, Mapping) and isinstance(resume.get("queryId"), str):
-        seen = resume.get("seq", 0)
-        if isinstance(seen, int) and seen >= 0:
-            return Journal(query_id=resume["queryId"], seen=seen)
+        last_seq = resume.get("seq", 0)
+        if isinstance(last_seq, int) and last_seq >= 0:
+            return Journal(query_id=resume["queryId"], last_seq=last_seq)
     raise ValueError("resume is the id of a query (qry_...), or an event with its queryId and seq")

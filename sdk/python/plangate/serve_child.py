@@ -38,12 +38,12 @@ def main() -> None:
     sys.path.append(
         os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
     )  # this library, for the service
-    found = PathFinder.find_spec("app", [folder])
-    if found is None or found.loader is None:
+    spec = PathFinder.find_spec("app", [folder])
+    if spec is None or spec.loader is None:
         sys.exit(f"The service is not in {folder} any more.")
-    package = importlib.util.module_from_spec(found)
+    package = importlib.util.module_from_spec(spec)
     sys.modules["app"] = package
-    found.loader.exec_module(package)
+    spec.loader.exec_module(package)
     sys.argv = ["plangate", *arguments]
     importlib.import_module("app.commands.main").main()
 

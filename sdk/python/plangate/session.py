@@ -12,10 +12,12 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Final, Self
 
+from plangate.api.calls import Api
+from plangate.api.models import Event, RegisteredRuntime, RuntimeView
 from plangate.authoring.dispatchers import ActionDispatcher
 from plangate.authoring.predicates import PredicateFunction
 from plangate.authoring.tools import DefinedTool
-from plangate.client import OpeningClient, ServiceClient, path
+from plangate.client import OpeningClient, ServiceClient
 from plangate.context import ReferenceCalls
 from plangate.data_environment import DataEnvironment
 from plangate.errors import NotFound, PlangateError
@@ -30,9 +32,10 @@ from plangate.workspace.serving import ServedWorkspace
 
 log = logging.getLogger("plangate")
 
-EventHook = Callable[[dict[str, Any]], Any]
+EventHook = Callable[[Event], Any]
 
 MAX_VERSIONS_READ: Final = 50
+KNOWN_VERSIONS: Final = ("0.1.",)
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +61,7 @@ class PreparedRuntime:
 
 
 class RuntimeSession:
-    """A spec that is registered while it is open. Verbs are in `ApprovalMethods` and `Runtime`."""
+    """A spec that is registered while it is open. Its methods are in `ApprovalMethods` and `Runtime`."""
 
     def __init__(
         self,
@@ -79,7 +82,7 @@ class RuntimeSession:
         self._resources: AsyncExitStack | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._connection: ServiceClient | None = None
-        self._record: dict[str, Any] = {}
+        self._record: RegisteredRuntime | RuntimeView | None = None
         self._signing_secret: str | None = None
         self._opening = asyncio.Lock()
         self._was_closed = False
@@ -99,10 +102,10 @@ class RuntimeSession:
     async def aclose(self) -> None:
         """Close the runtime. Queries keep running in the service. Idempotent.
 
-        No more calls are taken, and those that were taken and have not begun are given back. Handlers that run
-        have ten seconds to end. What then still runs is cancelled and gives no result: the call is made again,
+        No more calls are claimed, and claimed calls that have not begun are released. Handlers that run
+        have ten seconds to end. What then still runs is canceled and gives no result: the call is made again,
         by whichever process serves it, where the tool's `replay` says that this is safe, else its outcome is
-        unknown. A sync handler cannot be cancelled; the program ends when it returns.
+        unknown. A sync handler cannot be canceled; the program ends when it returns.
 
         `async with` closes it however the block is left: at its end, by an exception, by a cancellation, and by
         Ctrl-C under `asyncio.run`. A SIGTERM ends a Python program at once, unless it says otherwise, such as
@@ -117,17 +120,17 @@ class RuntimeSession:
             ...     finally:
             ...         await runtime.aclose()
         """
-        held, self._resources = self._resources, None
+        stack, self._resources = self._resources, None
         self._connection = None
         self._was_closed = True
         self._opening = asyncio.Lock()
         if self._finalizer is not None:
             self._finalizer.detach()
-        if held is not None:
-            await held.aclose()
+        if stack is not None:
+            await stack.aclose()
 
     def _finalize_dropped(self) -> None:
-        """Do what is done when nobody refers to the runtime any more, unless it was closed."""
+        """Warn and clean up when the last reference to an unclosed runtime disappears."""
         if self._finalizer is not None:
             self._finalizer()
 
@@ -139,47 +142,46 @@ class RuntimeSession:
 
     async def _open_once(self) -> None:
         use, calls = ExitStack(), None
-        async with AsyncExitStack() as held:
-            client = await self._connect(held, use)
-            record = await self._find_record(client)
+        async with AsyncExitStack() as stack:
+            client = await self._connect(stack, use)
+            record = await self._find_record(Api(client))
+            await _warn_of_unknown_version(Api(client))
             self._signing_secret = record.pop("signingSecret", None) or self._signing_secret
             if isinstance(self._prepared, PreparedRuntime) and self._prepared.data is not None:
                 await self._prepared.data.declare(client)
             if self._serve and isinstance(self._prepared, PreparedRuntime):
-                calls = await self._serve_calls(held, client, record, self._prepared)
+                calls = await self._serve_calls(stack, client, record, self._prepared)
             self._connection, self._record = client, record
             self._loop = asyncio.get_running_loop()
-            self._resources = held.pop_all()
+            self._resources = stack.pop_all()
             self._was_closed = False
-        name = record["name"]
+        name = record.name
         self._finalizer = weakref.finalize(self, _release_dropped, name, calls, use, self._loop)
 
-    async def _find_record(self, client: ServiceClient) -> dict[str, Any]:
+    async def _find_record(self, api: Api) -> RegisteredRuntime | RuntimeView:
         """Register the spec, or find the newest version of the name, and return it."""
         if isinstance(self._prepared, PreparedRuntime):
-            registered: dict[str, Any] = await client.request("POST", "/runtimes", self._prepared.wire)
-            return registered
+            return await api.register_runtime(self._prepared.wire)
         name = self._prepared.name
-        page = await client.request("GET", "/runtimes", params={"name": name, "limit": MAX_VERSIONS_READ})
-        current = next((version for version in page["items"] if version["retiredAt"] is None), None)
+        page = await api.list_runtimes(name=name, limit=MAX_VERSIONS_READ)
+        current = next((version for version in page.items_ if version.retired_at is None), None)
         if current is None:
-            others = await client.request("GET", "/runtimes", params={"limit": MAX_VERSIONS_READ})
-            hint = did_you_mean(name, {version["name"] for version in others["items"]})
+            others = await api.list_runtimes(limit=MAX_VERSIONS_READ)
+            hint = did_you_mean(name, {version.name for version in others.items_})
             detail = f"No runtime {name!r} is registered, or all its versions are retired{hint}."
             raise NotFound(404, {"type": "not_found", "detail": detail})
-        found: dict[str, Any] = await client.request("GET", path("runtimes", current["id"]))
-        return found
+        return await api.read_runtime(current.id)
 
     async def _serve_calls(
         self,
-        held: AsyncExitStack,
+        stack: AsyncExitStack,
         client: ServiceClient,
-        record: Mapping[str, Any],
+        record: RegisteredRuntime | RuntimeView,
         prepared: PreparedRuntime,
     ) -> LocalCalls | None:
-        """Serve calls for the author's functions until `held` is closed."""
+        """Serve calls for the author's functions until `stack` is closed."""
         served = local_handlers(
-            record["spec"],
+            record.spec,
             prepared.tools,
             prepared.predicates,
             prepared.dispatcher,
@@ -188,27 +190,28 @@ class RuntimeSession:
         )
         if not served:
             return None
-        references = ReferenceCalls(client, record["id"], prepared.references)
+        api = Api(client)
+        references = ReferenceCalls(api, record.id, prepared.references)
         tenant = prepared.wire["tenant"]["resourceId"]
-        memories = MemoryAddresses(client, tenant, {record["id"]: record["name"]})
+        memories = MemoryAddresses(api, tenant, {record.id: record.name})
         calls = LocalCalls(client, served, self._services, references, memories=memories)
-        held.push_async_callback(calls.aclose)
+        stack.push_async_callback(calls.aclose)
         await calls.start()
         return calls
 
-    async def _connect(self, held: AsyncExitStack, use: ExitStack) -> ServiceClient:
-        """Return a client until `held` is closed; `use` releases the service that was started for it."""
+    async def _connect(self, stack: AsyncExitStack, use: ExitStack) -> ServiceClient:
+        """Return a client until `stack` is closed; `use` releases the service that was started for it."""
         tenant = self._tenant
         if self._url is not None and self._api_key is not None:
             client = ServiceClient(self._url, self._api_key, tenant)
         else:
             service = await asyncio.to_thread(LocalService.acquire)
             use.callback(service.release)
-            held.push_async_callback(asyncio.to_thread, use.close)
+            stack.push_async_callback(asyncio.to_thread, use.close)
             client = ServiceClient(
                 service.url, self._api_key or service.api_key, tenant, ended=service.exit_reason
             )
-        held.push_async_callback(client.aclose)
+        stack.push_async_callback(client.aclose)
         return client
 
     @property
@@ -223,17 +226,29 @@ class RuntimeSession:
         """Return the names of the agents or plans of the spec, or None if it is not known before it is open."""
         if isinstance(self._prepared, PreparedRuntime):
             spec = self._prepared.wire
-        elif self._connection is not None:
-            spec = self._record["spec"]
+        elif self._record is not None and self._connection is not None:
+            spec = self._record.spec
         else:
             return None
         return [declared["name"] for declared in spec.get(part) or ()]
 
     @property
     def _client(self) -> ServiceClient:
-        return OpeningClient(self._opened)
+        return OpeningClient(self._ensure_open)
 
-    async def _opened(self) -> ServiceClient:
+    @property
+    def api(self) -> Api:
+        """Every operation of the HTTP API as a method, such as `api.list_queries` and `api.read_usage`, in the tenant of
+        the runtime.
+
+        Example:
+            >>> async def failed(runtime):
+            ...     page = await runtime.api.list_queries(status="failed", limit=10)
+            ...     return [(query.id, query.error.code) for query in page.items_]
+        """
+        return Api(self._client)
+
+    async def _ensure_open(self) -> ServiceClient:
         """Return the connection. The first call opens the runtime; one that was closed stays closed."""
         if self._connection is None and not self._was_closed:
             await self._open()
@@ -255,18 +270,17 @@ class RuntimeSession:
     @property
     def id(self) -> str:
         """The id of the registered version."""
-        return str(self._registration["id"])
+        return self._registration.id
 
     @property
     def version(self) -> int:
         """Return its number among the versions of its name."""
-        return int(self._registration["version"])
+        return self._registration.version
 
     @property
     def spec(self) -> dict[str, Any]:
         """The registered spec, in its wire form."""
-        registered: dict[str, Any] = self._registration["spec"]
-        return registered
+        return self._registration.spec
 
     @property
     def signing_secret(self) -> str | None:
@@ -284,10 +298,10 @@ class RuntimeSession:
             >>> import base64, hashlib, hmac
             >>> def is_signed(secret, headers, body):
             ...     key = base64.b64decode(secret.removeprefix("whsec_"))
-            ...     said = f"{headers['webhook-id']}.{headers['webhook-timestamp']}.".encode() + body
-            ...     right = "v1," + base64.b64encode(hmac.digest(key, said, hashlib.sha256)).decode()
-            ...     given = headers["webhook-signature"].split()
-            ...     return any(hmac.compare_digest(right, one) for one in given)
+            ...     signed = f"{headers['webhook-id']}.{headers['webhook-timestamp']}.".encode() + body
+            ...     expected = "v1," + base64.b64encode(hmac.digest(key, signed, hashlib.sha256)).decode()
+            ...     signatures = headers["webhook-signature"].split()
+            ...     return any(hmac.compare_digest(expected, one) for one in signatures)
         """
         return self._signing_secret
 
@@ -307,10 +321,8 @@ class RuntimeSession:
             >>> async def replace_leaked_secret(runtime, file):
             ...     file.write_text(await runtime.rotate_signing_secret())
         """
-        client = await self._opened()
-        answer = await client.request("POST", path("runtimes", self.id, "signing-secret"))
-        secret: str = answer["signingSecret"]
-        self._signing_secret = secret
+        await self._ensure_open()
+        self._signing_secret = secret = (await self.api.rotate_signing_secret(self.id)).signing_secret
         return secret
 
     @property
@@ -319,9 +331,22 @@ class RuntimeSession:
         return self._open_client.url
 
     @property
-    def _registration(self) -> dict[str, Any]:
+    def _registration(self) -> RegisteredRuntime | RuntimeView:
         _ = self._open_client  # raises if nothing is registered yet
+        assert self._record is not None
         return self._record
+
+
+async def _warn_of_unknown_version(api: Api) -> None:
+    """Warn if the service has a version that this library does not know."""
+    try:
+        version = (await api.whoami(patience_s=0)).version
+    except (PlangateError, AttributeError):  # it is asked again at the next opening
+        return
+    if not version.startswith(KNOWN_VERSIONS):
+        log.warning(
+            "the service has version %s, which this library does not know; update the library", version
+        )
 
 
 def _release_dropped(

@@ -11,6 +11,8 @@ from collections.abc import Callable, Coroutine, Iterator
 from types import TracebackType
 from typing import Any, Final, Self, TypeVar
 
+from plangate.api.models import Event
+from plangate.api.record import Record
 from plangate.authoring.arguments import describe_type
 from plangate.errors import PlangateError
 from plangate.journal import QueryEvents
@@ -22,7 +24,7 @@ STOP_WITHIN_S: Final = 15.0
 
 
 class LoopThread:
-    """An event loop in a thread of its own, which ends with the program."""
+    """An event loop in a separate thread, which ends with the program."""
 
     def __init__(self) -> None:
         self.loop = asyncio.new_event_loop()
@@ -101,13 +103,13 @@ class SyncCalls:
     def __getattr__(self, name: str) -> Any:
         if name.startswith("_"):
             raise AttributeError(name)
-        found = getattr(self._target, name)
-        if not callable(found):
-            return self._to_sync(found)
+        attribute = getattr(self._target, name)
+        if not callable(attribute):
+            return self._to_sync(attribute)
 
-        @functools.wraps(found)
-        def call(*args: Any, **named: Any) -> Any:
-            return self._to_sync(found(*args, **named))
+        @functools.wraps(attribute)
+        def call(*args: Any, **kwargs: Any) -> Any:
+            return self._to_sync(attribute(*args, **kwargs))
 
         return call
 
@@ -120,33 +122,33 @@ class SyncCalls:
         if isinstance(value, QueryEvents):
             return SyncEvents(value, self._holder)
         is_ours = type(value).__module__.partition(".")[0] == __name__.partition(".")[0]
-        return SyncCalls(value, self._holder) if is_ours else value
+        return SyncCalls(value, self._holder) if is_ours and not isinstance(value, Record) else value
 
 
 class SyncEvents:
-    """The events of a query: an iterator of dicts, from `SyncRuntime.query` and its siblings.
+    """The events of a query, as those of `QueryEvents`: an iterator, from `SyncRuntime.query` and its siblings.
 
     The query is started with the first step. Leaving the loop does not end it.
 
     Example:
         >>> def first_text(runtime):
         ...     for event in runtime.query("Where is my bag?", "customer-17"):
-        ...         if event["type"] == "text":
-        ...             return event["text"]
+        ...         if event.type == "text":
+        ...             return event.text
     """
 
     def __init__(self, events: QueryEvents, holder: LoopHolder) -> None:
         self._events = events
         self._holder = holder
 
-    def __iter__(self) -> Iterator[dict[str, Any]]:
+    def __iter__(self) -> Iterator[Event]:
         return self
 
-    def __next__(self) -> dict[str, Any]:
-        found = self._holder.wait(_next(self._events))
-        if found is None:
+    def __next__(self) -> Event:
+        event = self._holder.wait(_next(self._events))
+        if event is None:
             raise StopIteration
-        return found
+        return event
 
     def close(self) -> None:
         """Stop reading. The query keeps running.
@@ -162,7 +164,7 @@ class SyncEvents:
         self._holder.wait(self._events.aclose())
 
 
-async def _next(events: QueryEvents) -> dict[str, Any] | None:
+async def _next(events: QueryEvents) -> Event | None:
     return await anext(events, None)
 
 

@@ -1,10 +1,10 @@
-"""How a program names threads: by strings of its own, or by the service's ids."""
+"""Names of threads: the program's own keys, or the service's ids."""
 
 from __future__ import annotations
 
 from typing import Any, Final
 
-from plangate.client import ServiceClient
+from plangate.api.calls import Api
 
 MAX_THREAD_ID_CHARS: Final = 200
 SERVICE_ID_PREFIX: Final = "thr_"
@@ -35,10 +35,9 @@ def check_thread_id(thread_id: Any) -> dict[str, str]:
     return fields
 
 
-async def resolve_thread_id(client: ServiceClient, thread_id: str) -> str:
+async def resolve_thread_id(api: Api, thread_id: str) -> str:
     """Return the service's id of a thread, which is created if your key is new."""
     fields = check_thread_id(thread_id)
     if "threadId" in fields:
         return fields["threadId"]
-    thread = await client.request("POST", "/threads", fields)
-    return str(thread["id"])
+    return (await api.create_thread(thread_key=fields["threadKey"])).id

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import Any, Final
+from typing import Any, Final, Literal
 
-from plangate.client import ServiceClient, path
-from plangate.context import Bridge, IdempotencyKeys, to_jsonable
+from plangate.api.calls import Api
+from plangate.api.models import WriteView
+from plangate.context import Bridge, to_jsonable
 from plangate.spec.variables import DAGGER, MISSING, InvalidVariable, VariablePath, parse_place, resolve_path
 
 STATE: Final = "state"
 MEMORY: Final = "memory"
+WriteMethod = Literal["set", "merge", "assign", "push", "concat"]
 
 
 def document_path(kind: str, place: str) -> VariablePath:
@@ -36,32 +38,25 @@ class DocumentCalls(ABC):
 
     kind: str
 
-    def __init__(self, client: ServiceClient, work_id: str) -> None:
-        self._client = client
+    def __init__(self, api: Api, work_id: str) -> None:
+        self._api = api
         self._work_id = work_id
-        self._keys = IdempotencyKeys(work_id)
 
     @abstractmethod
-    async def _where(self) -> str:
-        """Return the address of the document."""
+    async def _read(self) -> dict[str, Any]:
+        """Return the document."""
+
+    @abstractmethod
+    async def _write(self, path: str, method: WriteMethod, value: Any) -> WriteView:
+        """Write to the document."""
 
     async def get(self, place: str | None, default: Any) -> Any:
         inside = () if place is None else document_path(self.kind, place).path
-        found = await self._client.request("GET", await self._where())
-        value = resolve_path(found["document"], inside)
+        value = resolve_path(await self._read(), inside)
         return default if value is MISSING else value
 
-    async def write(self, method: str, place: str, value: Any) -> dict[str, Any]:
-        body = {
-            "workId": self._work_id,
-            "path": str(document_path(self.kind, place)),
-            "method": method,
-            "value": to_jsonable(value),
-        }
-        where = f"{await self._where()}/log"
-        key = self._keys.next_key(where, body)
-        written: dict[str, Any] = await self._client.request("POST", where, body, key=key)
-        return written
+    async def write(self, method: WriteMethod, place: str, value: Any) -> WriteView:
+        return await self._write(str(document_path(self.kind, place)), method, to_jsonable(value))
 
 
 class StateCalls(DocumentCalls):
@@ -69,29 +64,34 @@ class StateCalls(DocumentCalls):
 
     kind = STATE
 
-    def __init__(self, client: ServiceClient, thread_id: str, work_id: str) -> None:
-        super().__init__(client, work_id)
-        self._address = path("threads", thread_id, "state")
+    def __init__(self, api: Api, thread_id: str, work_id: str) -> None:
+        super().__init__(api, work_id)
+        self._thread_id = thread_id
 
-    async def _where(self) -> str:
-        return self._address
+    async def _read(self) -> dict[str, Any]:
+        return (await self._api.read_thread_state(self._thread_id)).document
+
+    async def _write(self, path: str, method: WriteMethod, value: Any) -> WriteView:
+        return await self._api.write_thread_state(
+            self._thread_id, path=path, value=value, work_id=self._work_id, method=method
+        )
 
 
 class MemoryAddresses:
     """Where the memories of runtimes are, by the ids of their versions."""
 
-    def __init__(self, client: ServiceClient, resource: str, names: dict[str, str]) -> None:
+    def __init__(self, api: Api, resource: str, names: dict[str, str]) -> None:
         """`names` are the names of versions that are known already."""
-        self._client = client
+        self._api = api
         self._resource = resource
         self._names = dict(names)
 
-    async def of(self, runtime_id: str) -> str:
+    async def of(self, runtime_id: str) -> tuple[str, str]:
+        """Return the name of the runtime, and the tenant."""
         name = self._names.get(runtime_id)
         if name is None:
-            record = await self._client.request("GET", path("runtimes", runtime_id))
-            name = self._names[runtime_id] = record["name"]
-        return path("memory", name, self._resource)
+            name = self._names[runtime_id] = (await self._api.read_runtime(runtime_id)).name
+        return name, self._resource
 
 
 class MemoryCalls(DocumentCalls):
@@ -99,19 +99,27 @@ class MemoryCalls(DocumentCalls):
 
     kind = MEMORY
 
-    def __init__(
-        self, client: ServiceClient, addresses: MemoryAddresses, runtime_id: str, work_id: str
-    ) -> None:
-        super().__init__(client, work_id)
+    def __init__(self, api: Api, addresses: MemoryAddresses, runtime_id: str, work_id: str) -> None:
+        super().__init__(api, work_id)
         self._addresses = addresses
         self._runtime_id = runtime_id
 
-    async def _where(self) -> str:
-        return await self._addresses.of(self._runtime_id)
+    async def _read(self) -> dict[str, Any]:
+        return (await self._api.read_memory(*await self._addresses.of(self._runtime_id))).document
+
+    async def _write(self, path: str, method: WriteMethod, value: Any) -> WriteView:
+        return await self._api.write_memory_of_call(
+            *await self._addresses.of(self._runtime_id),
+            path=path,
+            value=value,
+            work_id=self._work_id,
+            method=method,
+        )
 
 
 class Document:
-    """What `ctx.state` and `ctx.memory` have in common. In an async handler each call is awaited; in a sync one it returns.
+    """The common base of `ctx.state` and `ctx.memory`. In an async handler each call is awaited; in a sync one it
+    returns.
 
     A place is written as after `†state.` or `†memory.`: `totals.net`, `rows.0`, `totals."net.eur"`. A write gives its entry in
     the log. A call that is made again after a crash writes nothing twice, and one that is over writes nothing.
@@ -223,7 +231,7 @@ class Document:
         """
         return self._write("concat", place, value)
 
-    def _write(self, method: str, place: str, value: Any) -> Any:
+    def _write(self, method: WriteMethod, place: str, value: Any) -> Any:
         return self._bridge.run(self._calls.write(method, place, value))
 
 

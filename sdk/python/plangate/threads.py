@@ -1,18 +1,17 @@
-"""What a program asks of the threads of a runtime that is open: their state, as it is and as it was, and their end."""
+"""Methods for the threads of an open runtime: current and earlier state, forks, and deletion."""
 
 from __future__ import annotations
 
-from typing import Any
-
+from plangate.api.models import StateView, ThreadView, WriteView
+from plangate.api.requests import read_items
 from plangate.approvals import ApprovalMethods
-from plangate.client import path
 from plangate.thread_ids import resolve_thread_id
 
 
 class ThreadMethods(ApprovalMethods):
     """The verbs of threads."""
 
-    async def thread_state(self, thread_id: str, *, at: int | None = None) -> dict[str, Any]:
+    async def thread_state(self, thread_id: str, *, at: int | None = None) -> StateView:
         """Return the state of a thread: `{"threadId", "write", "document"}`. `write` is the number of its last write.
 
         Args:
@@ -30,12 +29,9 @@ class ThreadMethods(ApprovalMethods):
             ...     before = await runtime.thread_state("customer-17", at=now["write"] - 1)
             ...     return before["document"].get("total"), now["document"].get("total")
         """
-        where = path("threads", await self._thread(thread_id), "state")
-        params = None if at is None else {"at": at}
-        answer: dict[str, Any] = await self._client.request("GET", where, params=params)
-        return answer
+        return await self.api.read_thread_state(await self._thread(thread_id), at=at)
 
-    async def thread_state_log(self, thread_id: str, *, limit: int = 50) -> list[dict[str, Any]]:
+    async def thread_state_log(self, thread_id: str, *, limit: int = 50) -> list[WriteView]:
         """List the writes to the state of a thread, newest first.
 
         Each has `write`, its number, `path`, `method`, `value` (without it where that is large), `glimpse`,
@@ -56,10 +52,9 @@ class ThreadMethods(ApprovalMethods):
             ...     log = await runtime.thread_state_log("customer-17")
             ...     return [(write["agent"], write["at"]) for write in log if write["path"] == path]
         """
-        where = path("threads", await self._thread(thread_id), "state", "log")
-        return await self._list(where, {}, limit)
+        return await read_items(self.api.list_state_writes, await self._thread(thread_id), limit=limit)
 
-    async def fork_thread(self, thread_id: str, *, at: int | None = None) -> dict[str, Any]:
+    async def fork_thread(self, thread_id: str, *, at: int | None = None) -> ThreadView:
         """Create a thread whose state begins as a copy of another's, and return it: `{"id", "runtimeId", ...}`.
 
         It takes the state, the files and the version of the runtime, but no conversation: its agents begin anew.
@@ -79,10 +74,7 @@ class ThreadMethods(ApprovalMethods):
             ...     copy = await runtime.fork_thread("customer-17", at=write)
             ...     return [event["type"] async for event in runtime.query("Try again.", copy["id"])]
         """
-        body = {} if at is None else {"at": at}
-        where = path("threads", await self._thread(thread_id), "fork")
-        answer: dict[str, Any] = await self._client.request("POST", where, body)
-        return answer
+        return await self.api.fork_thread(await self._thread(thread_id), at=at)
 
     async def delete_thread(self, thread_id: str) -> None:
         """Delete a thread permanently, with its queries, events, plans, state, files and artifacts.
@@ -103,7 +95,7 @@ class ThreadMethods(ApprovalMethods):
             >>> async def forget(runtime, customer):
             ...     await runtime.delete_thread(customer)
         """
-        await self._client.request("DELETE", path("threads", await self._thread(thread_id)))
+        await self.api.delete_thread(await self._thread(thread_id))
 
     async def _thread(self, thread_id: str) -> str:
-        return await resolve_thread_id(self._client, thread_id)
+        return await resolve_thread_id(self.api, thread_id)

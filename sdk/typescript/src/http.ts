@@ -4,9 +4,12 @@ import { ApiError, ServiceUnavailable } from "./errors.js";
 export const KNOWN_VERSIONS = /^0\.1\./;
 
 export interface ConnectOptions {
-  /** The address of the service, with its path prefix if it has one. */
-  url: string;
-  /** An API key. Leave it out in a page that has a session cookie of the service. */
+  /** The address of the service, with its path prefix if it has one. In Node, `PLANGATE_URL` is the default. */
+  url?: string;
+  /**
+   * An API key. In Node, `PLANGATE_API_KEY` is the default. Leave it out in a page that has a session cookie of the
+   * service.
+   */
   key?: string;
   /** The tenant, for an operator's key. */
   tenant?: string;
@@ -28,12 +31,17 @@ export interface Sending {
 export class Connection {
   readonly base: string;
   readonly headers: Record<string, string>;
+  readonly credentials: RequestCredentials;
   private versionChecked = false;
 
   constructor(private readonly options: ConnectOptions) {
-    this.base = options.url.replace(/\/+$/, "");
+    const url = options.url ?? environment("PLANGATE_URL");
+    if (url === undefined) throw new TypeError("connect needs the address of the service: pass url, or set PLANGATE_URL");
+    const key = options.key ?? environment("PLANGATE_API_KEY");
+    this.base = url.replace(/\/+$/, "");
+    this.credentials = key === undefined ? "same-origin" : "omit";
     this.headers = {};
-    if (options.key !== undefined) this.headers["Authorization"] = `Bearer ${options.key}`;
+    if (key !== undefined) this.headers["Authorization"] = `Bearer ${key}`;
     else this.headers["Plangate-Request"] = "1"; // required of writes with a session cookie
     if (options.tenant !== undefined) this.headers["Plangate-Tenant"] = options.tenant;
     if (options.principal !== undefined) this.headers["Plangate-Principal"] = options.principal;
@@ -41,10 +49,6 @@ export class Connection {
 
   get fetch(): typeof globalThis.fetch {
     return this.options.fetch ?? globalThis.fetch.bind(globalThis);
-  }
-
-  get credentials(): RequestCredentials {
-    return this.options.key === undefined ? "same-origin" : "omit";
   }
 
   warn(message: string): void {
@@ -82,6 +86,11 @@ export class Connection {
       this.versionChecked = false; // the service is away: the next request asks again
     }
   }
+}
+
+/** Return a variable of the environment in Node; in a page there is none. */
+function environment(name: string): string | undefined {
+  return (globalThis as { process?: { env?: Record<string, string | undefined> } }).process?.env?.[name];
 }
 
 /** Whether trying again may help: the network failed, or the service is busy or away. */

@@ -9,9 +9,11 @@ import { QueryStream, streamTenant, type PlangateEvent, type StreamOptions, type
 export class Plangate {
   /** The client for the generated calls: `readQuery({ client: plangate.client, path: { query_id } })`. */
   readonly client: Client;
+  /** The client, and that a problem is thrown: `readQuery({ ...plangate.options, path: { query_id } })`. */
+  readonly options: { readonly client: Client; readonly throwOnError: true };
   private readonly connection: Connection;
 
-  constructor(options: ConnectOptions) {
+  constructor(options: ConnectOptions = {}) {
     const connection = new Connection(options);
     this.connection = connection;
     this.client = createClient({
@@ -20,6 +22,7 @@ export class Plangate {
       credentials: connection.credentials,
       fetch: connection.fetch,
     });
+    this.options = { client: this.client, throwOnError: true };
   }
 
   /** Start a query and stream its events. If the connection is lost early, the query still starts only once. */
@@ -65,7 +68,7 @@ export class Plangate {
 }
 
 /** Connect to a service. No request is sent yet. */
-export function connect(options: ConnectOptions): Plangate {
+export function connect(options: ConnectOptions = {}): Plangate {
   return new Plangate(options);
 }
 

@@ -17,6 +17,8 @@ export interface CallContext {
   signal: AbortSignal;
   /** Tell the readers of the query how far the call is. */
   progress(label: string, phase?: { phaseIndex?: number; totalPhases?: number; milestone?: boolean | string }): Promise<void>;
+  /** Send the readers of the query an event `custom` of a type of your own. */
+  emit(eventType: string, data?: unknown): Promise<void>;
 }
 
 /** What a dispatcher knows about the actions that it carries out. */
@@ -225,11 +227,12 @@ export class Server {
       ...(resourceId !== undefined && { resourceId }),
       signal,
       progress: async (label, phase = {}) => this.post(call, "progress", { label, ...phase }),
+      emit: async (eventType, data = null) => this.post(call, "events", { eventType, data }),
     };
   }
 
   /** Post until the service answers; while it is away, the heartbeats keep the claim. */
-  private async post(call: Call, verb: "result" | "progress" | "release", body: object): Promise<void> {
+  private async post(call: Call, verb: "result" | "progress" | "events" | "release", body: object): Promise<void> {
     const outage = new Outage(60_000);
     for (;;) {
       try {

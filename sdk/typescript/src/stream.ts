@@ -13,6 +13,12 @@ export interface StreamOptions {
   signal?: AbortSignal;
   /** How long to wait for a service that does not answer. The default is five minutes. */
   patienceMs?: number;
+  /** Parses the JSON of an event. The default is `JSON.parse`, which rounds 9007199254740993 to 9007199254740992. */
+  parse?: (json: string) => PlangateEvent;
+}
+
+function parseEvent(json: string): PlangateEvent {
+  return JSON.parse(json) as PlangateEvent;
 }
 
 interface Message {
@@ -67,18 +73,18 @@ export class QueryStream implements AsyncIterable<PlangateEvent> {
   }
 
   private async *messages(): AsyncGenerator<Message, void, undefined> {
-    const { signal } = this.options;
+    const { signal, parse } = this.options;
     if (this.queryId !== undefined || !("body" in this.start)) {
       const types = this.options.types ? `?types=${this.options.types.join(",")}` : "";
       const path = `/queries/${encodeURIComponent(this.queryId ?? "")}/stream${types}`;
-      yield* receive(this.connection, "GET", path, { headers: { "Last-Event-ID": this.cursor }, signal });
+      yield* receive(this.connection, "GET", path, { headers: { "Last-Event-ID": this.cursor }, signal, parse });
       return;
     }
     const headers = { "Idempotency-Key": this.start.idempotencyKey };
     const accepted = (response: Response) => {
       this.queryId ??= response.headers.get("Location")?.split("/").pop();
     };
-    yield* receive(this.connection, "POST", "/queries/stream", { body: this.start.body, headers, signal }, accepted);
+    yield* receive(this.connection, "POST", "/queries/stream", { body: this.start.body, headers, signal, parse }, accepted);
   }
 
   private async isOver(): Promise<boolean> {
@@ -103,7 +109,7 @@ export async function* streamTenant(
   connection: Connection,
   options: TenantStreamOptions = {},
 ): AsyncGenerator<PlangateEvent, void, undefined> {
-  const { signal, types, runtimeId, threadId, onCursor, patienceMs = 300_000 } = options;
+  const { signal, types, runtimeId, threadId, onCursor, patienceMs = 300_000, parse } = options;
   const outage = new Outage(patienceMs);
   const filter = new URLSearchParams();
   if (types) filter.set("types", types.join(","));
@@ -116,6 +122,7 @@ export async function* streamTenant(
       for await (const { id, event } of receive(connection, "GET", path, {
         headers: { "Last-Event-ID": cursor },
         signal,
+        parse,
       })) {
         outage.over();
         if (id !== undefined) {
@@ -137,7 +144,7 @@ export async function* receive(
   connection: Connection,
   method: string,
   path: string,
-  sending: Sending,
+  { parse = parseEvent, ...sending }: Sending & { parse?: StreamOptions["parse"] | undefined },
   onResponse?: (response: Response) => void,
 ): AsyncGenerator<Message, void, undefined> {
   const ended = new AbortController();
@@ -157,7 +164,7 @@ export async function* receive(
     for (;;) {
       const { done, value } = await reader.read();
       if (done) return;
-      yield { id: value.id, event: JSON.parse(value.data) as PlangateEvent };
+      yield { id: value.id, event: parse(value.data) };
     }
   } finally {
     ended.abort(); // closes the connection of a reader that leaves the loop early

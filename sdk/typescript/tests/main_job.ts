@@ -69,7 +69,8 @@ const sent: unknown[] = [];
 const server = plangate.serve({
   tools: {
     look_up: async (args: { name: string }, ctx) => {
-      await ctx.progress("reading", { phaseIndex: 1, totalPhases: 1 });
+      await ctx.progress("reading", { phaseIndex: 1, totalPhases: 1, milestone: true });
+      await ctx.emit("address-read", { name: args.name });
       calls.push({ args, toolUseId: ctx.toolUseId, agent: ctx.agent });
       return { address: `${args.name}@example.com` };
     },

@@ -11,6 +11,7 @@ import {
   sha256Hex,
   stringifyExact,
   verifyCall,
+  whoami,
   type PlangateEvent,
 } from "plangate";
 
@@ -46,6 +47,26 @@ async function collect(events: AsyncIterable<PlangateEvent>): Promise<PlangateEv
 const text = (seq: number) => event(seq, "text", { text: "x", turn: 1 });
 const finish = (seq: number) => event(seq, "finish", { finishReason: "stop", usage: {} });
 
+test("in Node, the address and the key come from the environment", async () => {
+  process.env["PLANGATE_URL"] = "http://environment.test/below";
+  process.env["PLANGATE_API_KEY"] = "plg_environment";
+  try {
+    const requests: Request[] = [];
+    const fetch = async (input: RequestInfo | URL, init?: RequestInit) => {
+      const request = new Request(input, init);
+      requests.push(request);
+      return Response.json({ version: "0.1.0" });
+    };
+    await whoami({ ...connect({ fetch }).options });
+    assert.equal(requests[0]?.url, "http://environment.test/below/whoami");
+    assert.equal(requests[0]?.headers.get("Authorization"), "Bearer plg_environment");
+  } finally {
+    delete process.env["PLANGATE_URL"];
+    delete process.env["PLANGATE_API_KEY"];
+  }
+  assert.throws(() => connect(), /pass url, or set PLANGATE_URL/);
+});
+
 test("a stream resumes after the last event that it received", async () => {
   const { plangate, requests } = service((_, number) =>
     number === 1 ? stream(": hello\n\n", text(1), text(2), "id: c.3\nda") : stream(text(3), finish(4)),
@@ -76,6 +97,18 @@ test("a stream with a filter ends with its query", async () => {
   );
   const events = await collect(plangate.stream("qry_1", { types: ["text"] }));
   assert.deepEqual(events.map((one) => one.type), ["text"]);
+});
+
+test("a stream parses events as its options say", async () => {
+  const { plangate } = service(() => stream(text(1).replace('"x"', "100.00"), finish(2)));
+  const texts: string[] = [];
+  const parse = (json: string) => {
+    texts.push(json);
+    return JSON.parse(json) as PlangateEvent;
+  };
+  await collect(plangate.stream("qry_1", { parse }));
+  assert.equal(texts.length, 2);
+  assert.match(texts[0] ?? "", /100\.00/);
 });
 
 test("an error that trying again cannot change ends the stream", async () => {

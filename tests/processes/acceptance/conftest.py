@@ -1,4 +1,4 @@
-"""A slow model and a house with a running service, one a module: making a database is most of what they cost."""
+"""A slow model and a running service, one per module: creating a database is most of their cost."""
 
 from __future__ import annotations
 

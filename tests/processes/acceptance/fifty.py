@@ -1,4 +1,4 @@
-"""A plan of 50 actions that fans out and in again, and what is known of a run of it."""
+"""A plan of 50 actions that fans out and in again, and the expected state of its run."""
 
 from __future__ import annotations
 

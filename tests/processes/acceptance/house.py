@@ -32,8 +32,8 @@ START_S = 30.0
 # Lines that no fault from outside explains: a defect, whatever else the test sees.
 DEFECTS = (
     "internal_error",
-    "chore_failed",
-    "entry_refused",
+    "periodic_task_failed",
+    "entry_rejected",
     "never retrieved",
     "Traceback",
     '"trace": ',

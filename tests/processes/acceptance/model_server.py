@@ -1,4 +1,4 @@
-"""A model vendor on loopback that takes its time: it says as many words as the prompt asks for, one by one."""
+"""A slow model vendor on loopback: it sends as many words as the prompt asks for, one by one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A client that follows a query: it logs every event, and comes back with Last-Event-ID whenever it was cut off."""
+"""A client that follows a query, logs every event, and resumes with Last-Event-ID after each disconnect."""
 
 from __future__ import annotations
 

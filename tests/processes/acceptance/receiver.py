@@ -1,4 +1,4 @@
-"""The HTTP endpoint of a user, in a process that no test kills: records what came, and answers when it may."""
+"""A user's HTTP endpoint, in a process that no test kills: it records requests and answers when allowed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Users who do not give up: they send again under the same key, follow, approve, and settle what nobody knows."""
+"""Users who retry with the same key, follow, approve, and settle unknown outcomes."""
 
 from __future__ import annotations
 

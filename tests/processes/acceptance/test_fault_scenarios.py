@@ -1,5 +1,5 @@
-"""Scenarios of `make storm`, small. The others are in files of their own: kills in test_storm.py, suspects and killer
-queries in test_suspects.py, and test_stalled_readers.py and test_half_open_sockets.py."""
+"""Small versions of scenarios of `make storm`. Kills are in test_storm.py, suspects and killer queries in
+test_suspects.py, and test_stalled_readers.py and test_half_open_sockets.py have their own files."""
 
 from __future__ import annotations
 

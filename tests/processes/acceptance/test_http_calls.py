@@ -1,4 +1,4 @@
-"""kill -9 while calls of the transport `http` are on their way: nothing is lost, nothing that may not be is repeated."""
+"""kill -9 during calls of the transport `http`: nothing is lost, and no unsafe call is repeated."""
 
 from __future__ import annotations
 
@@ -52,9 +52,7 @@ def on_its_way(house: House, receiver: Receiver, spec: dict[str, Any], actions: 
 
 
 @pytest.mark.parametrize("graph", [False, True])
-def test_what_may_be_repeated_is_sent_again_under_the_same_keys(
-    house: House, receiver: Receiver, graph: bool
-) -> None:
+def test_safe_calls_are_repeated_with_the_same_keys(house: House, receiver: Receiver, graph: bool) -> None:
     reader = on_its_way(house, receiver, posted(receiver, "safe", graph=graph), 3)
     house.kill_service()
     before = {h["idempotency-key"] for h, _ in receiver.of(reader.query_id)}
@@ -69,7 +67,7 @@ def test_what_may_be_repeated_is_sent_again_under_the_same_keys(
 
 
 @pytest.mark.parametrize("graph", [False, True])
-def test_what_may_not_be_repeated_waits_for_a_person(house: House, receiver: Receiver, graph: bool) -> None:
+def test_unsafe_calls_wait_for_a_person(house: House, receiver: Receiver, graph: bool) -> None:
     reader = on_its_way(house, receiver, posted(receiver, "never", graph=graph), 1)
     house.kill_service()
     receiver.let_go()

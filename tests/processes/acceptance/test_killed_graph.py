@@ -1,5 +1,5 @@
-"""kill -9 in the middle of plans that are graphs: no finished action is repeated, no ready one is forgotten, and the
-values are those of a run that nothing disturbed."""
+"""kill -9 during graphs: no finished action is repeated, no ready one is forgotten, and values equal those of an
+undisturbed run."""
 
 from __future__ import annotations
 
@@ -79,6 +79,7 @@ def undisturbed(home: House, receiver: Receiver) -> tuple[list[str], Any]:
 # --- again and again
 
 
+@pytest.mark.long
 def test_the_service_is_killed_again_and_again(
     house: House, ledger: Ledger, receiver: Receiver, undisturbed: tuple[list[str], Any]
 ) -> None:
@@ -90,6 +91,7 @@ def test_the_service_is_killed_again_and_again(
     weather([started(house, form, ledger, receiver) for form in FORMS], strike, undisturbed)
 
 
+@pytest.mark.long
 def test_the_worker_is_killed_again_and_again(
     house: House, ledger: Ledger, receiver: Receiver, undisturbed: tuple[list[str], Any]
 ) -> None:
@@ -175,8 +177,9 @@ HELD_MS = 6000  # of a claim: a slow machine keeps a process from its heartbeat 
 BEHIND = {26, 39, *BOTH, TOTAL}  # what waits for them
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("kind", ["client", "http"])
-def test_outcomes_that_nobody_knows_are_decided_by_a_person(
+def test_unknown_outcomes_are_settled_by_a_person(
     house: House, receiver: Receiver, answers: Answers, undisturbed: tuple[list[str], Any], kind: str
 ) -> None:
     ledger = house.ledger()

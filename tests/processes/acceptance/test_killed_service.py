@@ -1,4 +1,4 @@
-"""kill -9 of the only process: in a model turn, while a gate is open, while actions are dispatched."""
+"""kill -9 of the only process: during a model turn, an open gate, a dispatch."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def talking(house: House, model: SlowModel, kind: str, seconds: float) -> tuple[
 
 
 @pytest.mark.parametrize("kind", ["anthropic", "openai"])
-def test_a_model_turn_that_was_cut_is_repeated(house: House, model: SlowModel, kind: str) -> None:
+def test_a_truncated_model_turn_is_repeated(house: House, model: SlowModel, kind: str) -> None:
     prompt, reader = talking(house, model, kind, 1.0)
     killed = house.restart()
     retried = reader.wait_type("step-retry")
@@ -42,7 +42,7 @@ def test_a_model_turn_that_was_cut_is_repeated(house: House, model: SlowModel, k
     assert model.asked(prompt) == 2
 
 
-def test_what_was_accepted_is_done_though_nobody_ever_read_it(house: House, model: SlowModel) -> None:
+def test_an_accepted_query_completes_without_a_reader(house: House, model: SlowModel) -> None:
     runtime = house.register(specs.talker("talk-unread", model.provider("openai")))
     prompts = [model.prompt(0.2) for _ in range(5)]
     queries = [house.submit(runtime, prompt, agent="talker") for prompt in prompts]
@@ -57,7 +57,7 @@ def tries(reader: Reader) -> int:
     return sum(f.type == "step-retry" for f in list(reader.frames))
 
 
-# --- while a gate is open
+# --- while an approval is pending
 
 
 @pytest.mark.parametrize("gate", ["plan", "tool"])
@@ -87,7 +87,7 @@ def test_an_open_gate_outlives_the_process(house: House, gate: str) -> None:
     assert parked.wait_end()
 
 
-def test_a_decision_that_was_answered_takes_effect(house: House) -> None:
+def test_an_acknowledged_decision_takes_effect(house: House) -> None:
     """Many gates are decided one after another while the process is killed: a decision counts or was not answered."""
     ledger = house.ledger()
     house.user(ledger, "actions", lease_ms=60_000)  # what is claimed when the process is killed outlives it
@@ -130,7 +130,7 @@ def dispatching(house: House, forms: list[tuple[str, bool]], actions: int = 3) -
 NAMES = ("actions", "actions.notify", "actions.call", "lookup")
 
 
-def test_a_dispatcher_that_holds_on_is_believed(house: House) -> None:
+def test_a_dispatcher_that_keeps_its_claim_is_trusted(house: House) -> None:
     """The service dies and comes back within the claims' leases: every action arrives once, and its result counts."""
     ledger = house.ledger()
     ledger.hold()
@@ -146,7 +146,7 @@ def test_a_dispatcher_that_holds_on_is_believed(house: House) -> None:
         assert plan_of(house, reader)["status"] == "executed"
 
 
-def test_a_dispatcher_that_dies_with_the_claim(house: House) -> None:
+def test_a_dispatcher_that_dies_leaves_the_outcome_unknown(house: House) -> None:
     """`safe` is offered again under the same key; `never` is unknown until a person says what became of it."""
     ledger = house.ledger()
     ledger.hold()
@@ -176,7 +176,7 @@ def test_a_dispatcher_that_dies_with_the_claim(house: House) -> None:
         assert set(arrivals(ledger, reader.query_id).values()) == {2 if outcome == "retry" else 1}
 
 
-def test_a_late_result_is_evidence_and_no_more(house: House) -> None:
+def test_a_late_result_is_only_evidence(house: House) -> None:
     """The claims lapse while the service is away; the dispatcher that comes late is told so."""
     ledger = house.ledger()
     ledger.hold()

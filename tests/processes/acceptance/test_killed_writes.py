@@ -1,4 +1,4 @@
-"""kill -9 between the steps by which a file is written and published: each was done once, and nothing is there in part."""
+"""kill -9 between the steps of writing and publishing a file: each is done once and completely."""
 
 from __future__ import annotations
 
@@ -157,7 +157,7 @@ UPLOAD = {
 
 
 @pytest.mark.parametrize("point", UPLOAD)
-def test_an_upload_that_is_sent_again_publishes_once(house: House, point: str) -> None:
+def test_a_repeated_upload_publishes_once(house: House, point: str) -> None:
     thread_id = house.post("/threads", {}, 201)["id"]
     at = f"/artifacts/handoff/a.md?threadId={thread_id}&tag=new"
 

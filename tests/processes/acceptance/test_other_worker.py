@@ -1,4 +1,4 @@
-"""Two workers behind an API that does not work itself: one dies, freezes, or leaves; the other takes over."""
+"""Two workers behind an API-only process: one dies, freezes or stops, and the other takes over."""
 
 from __future__ import annotations
 
@@ -49,6 +49,7 @@ def epoch(house: House, reader: Reader) -> int:
     return int(house.sql(OWNER, reader.query_id)[0]["lease_epoch"])
 
 
+@pytest.mark.long
 def test_the_other_worker_takes_over_from_a_killed_one(patient: House, model: SlowModel) -> None:
     ledger = patient.ledger()
     ledger.hold()
@@ -73,7 +74,7 @@ def test_the_other_worker_takes_over_from_a_killed_one(patient: House, model: Sl
     assert second.stop() < 10
 
 
-def test_a_worker_that_leaves_hands_over_at_once(patient: House, model: SlowModel) -> None:
+def test_a_stopping_worker_hands_over_at_once(patient: House, model: SlowModel) -> None:
     first = patient.worker()
     prompt, reader = talking(patient, model, 2.5)
     second = patient.worker()
@@ -86,7 +87,7 @@ def test_a_worker_that_leaves_hands_over_at_once(patient: House, model: SlowMode
     second.stop()
 
 
-def test_a_worker_that_was_frozen_writes_nothing(brisk: House, model: SlowModel) -> None:
+def test_a_frozen_worker_writes_nothing(brisk: House, model: SlowModel) -> None:
     """It wakes up while the other works, and is still there when all is over."""
     first = brisk.worker()
     prompt, reader = talking(brisk, model, 2)
@@ -104,6 +105,7 @@ def test_a_worker_that_was_frozen_writes_nothing(brisk: House, model: SlowModel)
     end(first, second)
 
 
+@pytest.mark.long
 def test_a_worker_frozen_between_dispatches_sends_nothing_more(brisk: House) -> None:
     """It wakes up with results it waited for; the other has carried on, and each action arrives once."""
     ledger = brisk.ledger()

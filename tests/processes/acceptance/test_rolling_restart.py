@@ -1,4 +1,4 @@
-"""A rolling restart: a process says that it stops before it stops to listen, so that no request fails."""
+"""A rolling restart: a process announces its stop before it stops listening, so no request fails."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ def test_no_request_fails_while_two_processes_restart(draining: House) -> None:
     assert set(answers) == {200, 202}, answers
 
 
-def test_only_a_service_that_others_can_reach_drains_unless_set() -> None:
+def test_only_a_non_loopback_service_drains_by_default() -> None:
     assert drain_seconds(Settings()) == 0
     assert drain_seconds(Settings(host="::1")) == 0
     assert drain_seconds(Settings(host="0.0.0.0")) == 5

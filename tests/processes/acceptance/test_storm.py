@@ -1,4 +1,4 @@
-"""Many queries at once while the service, or its way to the database, is cut again and again."""
+"""Many concurrent queries while the service or its database connection is cut repeatedly."""
 
 from __future__ import annotations
 

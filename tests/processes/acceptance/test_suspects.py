@@ -1,4 +1,4 @@
-"""Queries that were in flight as processes died: the culprit is set aside, and no other query is."""
+"""Queries in flight when processes died: only the culprit is set aside."""
 
 from __future__ import annotations
 

@@ -1,6 +1,9 @@
-"""SIGTERM: open streams end between events, nothing accepted is lost, the process is gone 10 s after its drain time."""
+"""SIGTERM: open streams end between events, nothing accepted is lost, and the process exits within 10 s of its drain
+time."""
 
 from __future__ import annotations
+
+import pytest
 
 from tests.processes.acceptance import specs
 from tests.processes.acceptance.house import House, eventually
@@ -10,7 +13,8 @@ from tests.processes.acceptance.verdict import arrivals, judge
 GONE_S = 10
 
 
-def test_streams_end_cleanly_and_go_on_elsewhere(house: House, model: SlowModel) -> None:
+@pytest.mark.long
+def test_streams_end_cleanly_and_resume_elsewhere(house: House, model: SlowModel) -> None:
     ledger = house.ledger()
     ledger.hold()
     house.user(ledger, "actions", lease_ms=60_000)

@@ -1,4 +1,4 @@
-"""A query that sleeps, outlives kill -9 and goes on in another process: one cause, one trace, at a real receiver."""
+"""A query that is parked, survives kill -9 and continues in another process is one trace at a real receiver."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def traced(collector: OtlpReceiver) -> Iterator[House]:
         made.close()
 
 
-def test_one_cause_is_one_trace_through_sleep_and_kill(traced: House, collector: OtlpReceiver) -> None:
+def test_a_query_is_one_trace_through_parking_and_kill(traced: House, collector: OtlpReceiver) -> None:
     ledger = traced.ledger()
     reader = traced.start(traced.register(specs.notices()), specs.plan_and_execute())
     reader.wait_type("query-status", to="waiting")
@@ -66,7 +66,7 @@ def test_one_cause_is_one_trace_through_sleep_and_kill(traced: House, collector:
         assert parent == ("" if above is None else f"{traces.span_id(above):016x}")
 
 
-def test_without_a_receiver_nothing_is_noticed(traced: House, collector: OtlpReceiver) -> None:
+def test_a_missing_receiver_is_harmless(traced: House, collector: OtlpReceiver) -> None:
     collector.hold()
     try:
         reader = traced.start(traced.register(specs.talker("echo", {"kind": "mock"})), "hi", agent="talker")
@@ -78,7 +78,7 @@ def test_without_a_receiver_nothing_is_noticed(traced: House, collector: OtlpRec
         traced.serve()
 
 
-def test_a_worker_tells_its_numbers_where_it_is_asked_to(traced: House) -> None:
+def test_a_worker_serves_metrics_on_its_port(traced: House) -> None:
     worker = traced.worker()
     found = eventually(
         lambda: re.search(r"Its numbers are on (http://\S+)/metrics", worker.log.read_text("utf-8")),

@@ -1,4 +1,4 @@
-"""A process of the user: takes calls from the service, acts on them, posts the results.
+"""A client process: it claims calls, acts on them, and posts results.
 
 It stands for code next to the user's own data, so it runs alone and knows nothing of the service but HTTP. What it
 does is on record in a folder that outlives it: `arrivals` has a line for each piece of work that reached it,

@@ -1,4 +1,4 @@
-"""What must hold of a query that is over, seen from outside: from its readers, the database and the ledgers."""
+"""Invariants of an ended query, checked from outside: readers, database and ledgers."""
 
 from __future__ import annotations
 

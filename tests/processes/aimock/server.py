@@ -1,4 +1,4 @@
-"""A real server that plays Anthropic and OpenAI: aimock, which nobody here wrote, started for a test.
+"""aimock, a server that imitates Anthropic and OpenAI, started for a test.
 
     with running_aimock([fixture, ...]) as base_url:
         ...  # kind "anthropic": baseUrl is base_url; kind "openai": baseUrl is f"{base_url}/v1"

@@ -1,4 +1,4 @@
-"""A server of our own that answers exactly what a test says, byte for byte, and what the vendors would write.
+"""A server that answers with scripted bytes in the formats of the vendors.
 
 For what aimock cannot be told to do: cut a stream at a given event, send malformed chunks, fall silent.
 """

@@ -1,4 +1,4 @@
-"""The client half of the transport `mcp` as a program that the conformance suite runs: `client.py URL`.
+"""The client half of the transport `mcp` as a program for the conformance suite: `client.py URL`.
 
 It lists the tools of the server, as a registration does, and calls them, as a query does. With which arguments says the
 suite, or `arguments_for` where the scenario leaves that to its description.
@@ -14,7 +14,7 @@ from typing import Any, cast
 
 from plangate.spec.transports import McpTransport
 
-from app.base.egress import EgressPolicy
+from app.base.egress_policy import EgressPolicy
 from app.tenancy.secrets import Secrets
 from app.tools.models import Attempt, OutgoingCall
 from app.tools.transports.mcp.sender import McpSender
@@ -30,7 +30,9 @@ def arguments_for(name: str, tools: dict[str, RemoteTool]) -> dict[str, Any]:
 
 
 async def main(url: str) -> None:
-    sender = McpSender(EgressPolicy.of(["localhost"]), cast(Secrets, None))  # no header takes a secret
+    sender = McpSender(
+        EgressPolicy.from_hosts(["localhost"]), cast(Secrets, None)
+    )  # no header takes a secret
     context = json.loads(os.environ.get("MCP_CONFORMANCE_CONTEXT") or "{}")
     tools = {tool.name: tool for tool in await sender.tools("acme", url, {}, 10)}
     wanted = [(call["name"], call["arguments"]) for call in context.get("toolCalls", [])]

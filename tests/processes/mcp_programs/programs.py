@@ -1,4 +1,4 @@
-"""The MCP server and the judge of MCP clients that nobody here wrote, from npm (package.json beside this file)."""
+"""The reference MCP server and the conformance suite for MCP clients, from npm (package.json beside this file)."""
 
 from __future__ import annotations
 

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from app.agents.loop import (
     CallModel,
+    CheckAnswer,
     FailRun,
     FinishRun,
     OpenTurn,
@@ -20,7 +21,7 @@ from app.agents.loop import (
     with_objection,
 )
 from app.calls.models import TurnCall
-from app.llm.messages import Message, Text, Thinking, ToolResult, ToolUse
+from app.llm.messages import Message, Text, Thinking, ToolResultPart, ToolUse
 
 STOPS = st.sampled_from(["end_turn", "tool_use", "max_tokens", "refusal"])
 TEXTS = st.text(max_size=5)
@@ -50,9 +51,7 @@ def transcripts(draw: st.DrawFn) -> Transcript:
 
 
 @given(transcripts(), st.integers(1, 7))
-def test_every_transcript_leads_to_the_step_that_its_last_turn_asks_for(
-    transcript: Transcript, most: int
-) -> None:
+def test_every_transcript_leads_to_the_next_step(transcript: Transcript, most: int) -> None:
     step = next_step(transcript, most)
     last = transcript.turns[-1] if transcript.turns else None
     unanswered = [c for c in last.calls if c.answer is None] if last else []
@@ -76,7 +75,7 @@ def test_every_transcript_leads_to_the_step_that_its_last_turn_asks_for(
 
 
 @given(transcripts())
-def test_a_model_is_asked_only_with_every_call_answered_right_after_its_turn(transcript: Transcript) -> None:
+def test_a_model_call_requires_results_for_all_calls(transcript: Transcript) -> None:
     step = next_step(transcript, 100)
     if not isinstance(step, CallModel):
         return
@@ -88,12 +87,12 @@ def test_a_model_is_asked_only_with_every_call_answered_right_after_its_turn(tra
             assert message.role == "assistant"
             answers = said[at + 1]
             assert answers.role == "user"
-            assert [b.tool_use_id for b in answers.blocks if isinstance(b, ToolResult)] == uses
+            assert [b.tool_use_id for b in answers.blocks if isinstance(b, ToolResultPart)] == uses
         assert message.blocks
 
 
 @given(transcripts())
-def test_answering_what_is_open_leads_on(transcript: Transcript) -> None:
+def test_results_for_open_calls_advance_the_loop(transcript: Transcript) -> None:
     step = next_step(transcript, 100)
     if not isinstance(step, RunTools):
         return
@@ -103,33 +102,36 @@ def test_answering_what_is_open_leads_on(transcript: Transcript) -> None:
     assert isinstance(next_step(answered, 100), CallModel)
 
 
-def test_what_is_said_to_an_answer_is_decided_once_and_stays() -> None:
-    asked: list[str] = []
-
-    def objection(text: str) -> str | None:
-        asked.append(text)
-        return None if text == "1" else f"{text} is no number."
-
+def test_each_answer_is_checked_once_against_an_output_schema() -> None:
     first = Turn(1, (Text("one"),), "end_turn")
-    step = next_step(Transcript("count", (first,), None, objection), 2)
-    said = (Message("user", (Text("count"),)), Message("assistant", (Text("one"),)))
-    told = (*said, Message("user", (Text("one is no number."),)))
-    assert step == CallModel(2, told, None, "one is no number.")
-    kept = with_objection(Transcript("count", (first,), None, objection), step.objection)
-    again = replace(kept, turns=(*kept.turns, Turn(2, (Text("1"),), "end_turn")))
-    assert next_step(again, 2) == FinishRun("1", "end_turn")
-    assert transcript_messages(again) == (*told, Message("assistant", (Text("1"),)))
-    assert asked == ["one", "1"]
+    transcript = Transcript("count", (first,), has_output_schema=True)
+    assert next_step(transcript, 2) == CheckAnswer("one")
+    rejected = with_objection(transcript, "one is no number.")
+    asked = (Message("user", (Text("count"),)), Message("assistant", (Text("one"),)))
+    corrected = (*asked, Message("user", (Text("one is no number."),)))
+    assert next_step(rejected, 2) == CallModel(2, corrected, None, "one is no number.")
+    assert next_step(rejected, 1) == FailRun("max_turns", "The agent did not finish within its 1 turns.")
+    again = replace(rejected, turns=(*rejected.turns, Turn(2, (Text("1"),), "end_turn")))
+    assert next_step(again, 2) == CheckAnswer("1")
+    accepted = with_objection(again, None)
+    assert next_step(accepted, 2) == FinishRun("1", "end_turn")
+    assert transcript_messages(accepted) == (*corrected, Message("assistant", (Text("1"),)))
 
 
-def test_what_is_on_record_of_an_answer_is_not_judged_again() -> None:
+def test_a_refusal_is_not_checked_against_the_output_schema() -> None:
+    turn = Turn(1, (Text("No."),), "refusal")
+    step = next_step(Transcript("p", (turn,), has_output_schema=True), 2)
+    assert step == FailRun("model_refused", "No.")
+
+
+def test_a_recorded_answer_is_not_checked_again() -> None:
     turn = Turn(1, (Text("one"),), "end_turn", objection="No.")
-    step = next_step(Transcript("p", (turn,), OpenTurn("wrk", 2, 1), lambda _: None), 2)
+    step = next_step(Transcript("p", (turn,), OpenTurn("wrk", 2, 1), has_output_schema=True), 2)
     assert isinstance(step, CallModel)
     assert (step.messages[-1], step.objection) == (Message("user", (Text("No."),)), "No.")
 
 
-def test_a_turn_without_output_still_says_something() -> None:
+def test_a_turn_without_output_has_text() -> None:
     use = ToolUse("a", "tool", "{}")
     silent = Turn(1, (), "tool_use", (TurnCall("wrk", use, 0, "x"),))
     assert transcript_messages(Transcript("p", (silent,)))[1] == Message("assistant", (Text("(no output)"),))

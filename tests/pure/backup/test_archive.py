@@ -1,4 +1,4 @@
-"""The directory of a backup: whole under its name, or not there."""
+"""The directory of a backup exists completely or not at all."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from app.backup import archive
 from app.backup.errors import BackupError
 
 
-def test_a_directory_gets_its_name_when_it_is_whole(tmp_path: Path) -> None:
+def test_a_backup_gets_its_name_when_complete(tmp_path: Path) -> None:
     to = tmp_path / "backup"
     with archive.new_folder(to) as folder:
         (folder.path / archive.DUMP).write_bytes(b"all")
@@ -28,7 +28,7 @@ def test_an_error_leaves_nothing(tmp_path: Path) -> None:
     assert os.listdir(tmp_path) == []
 
 
-def test_what_a_killed_backup_left_is_replaced(tmp_path: Path) -> None:
+def test_leftovers_of_a_killed_backup_are_replaced(tmp_path: Path) -> None:
     left = tmp_path / "backup.partial"
     (left / archive.BLOBS / "aa").mkdir(parents=True)
     (left / archive.DUMP).write_bytes(b"half")
@@ -36,7 +36,7 @@ def test_what_a_killed_backup_left_is_replaced(tmp_path: Path) -> None:
         assert os.listdir(folder.path) == []
 
 
-def test_files_of_somebody_else_are_not_deleted(tmp_path: Path) -> None:
+def test_foreign_files_are_not_deleted(tmp_path: Path) -> None:
     (tmp_path / "backup.partial").mkdir()
     (tmp_path / "backup.partial" / "letters").write_text("mine")
     with (
@@ -57,7 +57,7 @@ def test_two_backups_do_not_write_to_one_directory(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["there", "none/below"])
-def test_a_place_that_cannot_be_used_is_named(tmp_path: Path, name: str) -> None:
+def test_an_unusable_directory_is_named(tmp_path: Path, name: str) -> None:
     (tmp_path / "there").mkdir()
     with (
         pytest.raises(BackupError, match=r"exists already|does not exist"),
@@ -67,7 +67,7 @@ def test_a_place_that_cannot_be_used_is_named(tmp_path: Path, name: str) -> None
     assert os.listdir(tmp_path) == ["there"]
 
 
-def test_a_directory_that_is_no_backup_is_refused(tmp_path: Path) -> None:
+def test_a_directory_that_is_not_a_backup_is_rejected(tmp_path: Path) -> None:
     with pytest.raises(BackupError, match="is not a backup: it has no manifest"):
         archive.read_manifest(tmp_path)
     (tmp_path / archive.MANIFEST).write_text('{"format": 1')

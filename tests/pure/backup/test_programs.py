@@ -1,4 +1,4 @@
-"""Which client programs are used for a server, and what of a login goes onto a command line."""
+"""Client programs chosen for a server version, and their command lines."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ FOUND = [Programs(Path("/a"), "16.14"), Programs(Path("/b"), "18.4"), Programs(P
 
 
 @pytest.mark.parametrize(("server", "folder"), [(15, "/c"), (16, "/a"), (17, "/d"), (18, "/d")])
-def test_the_oldest_programs_that_fit_the_server_are_chosen(server: int, folder: str) -> None:
+def test_the_oldest_suitable_programs_are_chosen(server: int, folder: str) -> None:
     assert choose(server, FOUND).folder == Path(folder)
 
 

@@ -1,4 +1,4 @@
-"""Cursors: what was encoded comes back, and nothing else is accepted."""
+"""Cursors round-trip, and everything else is rejected."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ def test_a_cursor_opens_for_its_kind(kind: str, position: list[Any]) -> None:
 
 
 @given(st.text(max_size=80))
-def test_other_texts_are_refused(text: str) -> None:
+def test_invalid_cursors_are_rejected(text: str) -> None:
     refused("queries", text)
 
 
 @given(positions, st.integers(0), st.sampled_from("Aa0-_="))
-def test_a_changed_cursor_is_refused(position: list[Any], at: int, char: str) -> None:
+def test_a_changed_cursor_is_rejected(position: list[Any], at: int, char: str) -> None:
     text = signer.encode("queries", position)
     at %= len(text)
     changed = text[:at] + char + text[at + 1 :]
@@ -51,11 +51,11 @@ def test_the_kind_cannot_bleed_into_the_position() -> None:
     refused("", signer.encode("queries", []))
 
 
-def test_another_key_does_not_open_it() -> None:
+def test_a_different_key_does_not_open_it() -> None:
     refused("queries", signer.encode("queries", ["a", 1]), CursorSigner(b"j" * 32))
 
 
-def test_a_huge_text_is_refused() -> None:
+def test_a_huge_cursor_is_rejected() -> None:
     refused("queries", "A" * 1_000_000)
 
 
@@ -74,6 +74,6 @@ def test_a_position_holds_strings_and_integers(position: Any) -> None:
         signer.encode("queries", position)
 
 
-def test_a_short_key_is_refused() -> None:
+def test_a_short_key_is_rejected() -> None:
     with pytest.raises(ValueError, match="at least 16 bytes"):
         CursorSigner(b"short")

@@ -1,4 +1,4 @@
-"""Ids: their shape, their order, and that processes and threads do not meet."""
+"""Ids: their form, their order, and uniqueness across processes and threads."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def test_the_underscore_may_be_left_out() -> None:
         "01m7zm7g717cff4m0vnhswy49k",
     ],
 )
-def test_what_is_no_id(text: str) -> None:
+def test_invalid_ids_are_rejected(text: str) -> None:
     assert not ids.is_id("qry_", text)
     with pytest.raises(ValueError, match="not an id"):
         ids.suffix(text)
@@ -56,14 +56,14 @@ def test_ids_of_a_process_are_strictly_increasing() -> None:
     assert all(left < right for left, right in pairwise(made))
 
 
-def test_threads_never_make_the_same_id_and_each_sees_its_own_increase() -> None:
+def test_ids_are_unique_and_increasing_per_thread() -> None:
     with ThreadPoolExecutor(8) as pool:
         batches = list(pool.map(lambda _: [ids.new_id("wrk_") for _ in range(5_000)], range(8)))
     assert all(batch == sorted(batch) for batch in batches)
     assert len({made for batch in batches for made in batch}) == 40_000
 
 
-def test_a_clock_that_goes_back_does_not_turn_the_order() -> None:
+def test_ids_increase_when_the_clock_goes_back() -> None:
     ticker = ids._Ticker()
     stamps = [ticker.next(ms) for ms in (1000, 1000, 999, 5, 1000, 1001, 1000)]
     assert stamps == sorted(set(stamps))
@@ -93,7 +93,7 @@ def test_an_id_has_the_time_of_its_creation() -> None:
 
 
 @pytest.mark.parametrize("ms", [-1, 2**48])
-def test_times_that_do_not_fit(ms: int) -> None:
+def test_times_out_of_range_are_rejected(ms: int) -> None:
     with pytest.raises(ValueError, match="does not fit"):
         ids.min_id("qry_", ms)
 

@@ -1,4 +1,4 @@
-"""API keys: recognisable, hard to mistype, stored as hashes."""
+"""API keys: recognizable, hard to mistype, stored as hashes."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def test_swapped_characters_are_noticed(at: int) -> None:
 
 
 @given(st.text(max_size=70))
-def test_other_texts_are_no_keys(text: str) -> None:
+def test_invalid_keys_are_rejected(text: str) -> None:
     assert not has_key_shape(text)
     assert len(hash_key(text)) == 32
 
@@ -57,5 +57,5 @@ def test_length_and_case_count(change: object) -> None:
     assert not has_key_shape(change(new_key()[0]))
 
 
-def test_text_that_is_no_unicode_has_a_hash_too() -> None:
+def test_invalid_unicode_has_a_hash() -> None:
     assert len(hash_key("plg_\ud800")) == 32

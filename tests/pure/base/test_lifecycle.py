@@ -1,4 +1,4 @@
-"""A lifecycle is its table: what it allows, how it refuses, how it is drawn."""
+"""Lifecycles: allowed transitions, rejections, and drawings."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def test_exactly_the_table_is_allowed(current: Lamp, to: Lamp) -> None:
             LAMP.check(current, to)
 
 
-def test_a_refusal_names_both_states_and_what_is_allowed() -> None:
+def test_a_rejected_transition_names_states_and_alternatives() -> None:
     with pytest.raises(Conflict) as caught:
         LAMP.check("on", "on")
     assert caught.value.detail == "The lamp is on and cannot become on; it can become off or burnt-out."
@@ -55,7 +55,7 @@ def test_the_diagram() -> None:
     )
 
 
-def test_a_table_without_a_row_for_each_state_is_refused() -> None:
+def test_a_table_must_have_a_row_for_each_state() -> None:
     with pytest.raises(ValueError, match="no row for burnt-out"):
         Lifecycle[Lamp]("lamp", {"off": ("on",), "on": ("off", "burnt-out")})
     with pytest.raises(ValueError, match="no row for gone"):
@@ -64,7 +64,7 @@ def test_a_table_without_a_row_for_each_state_is_refused() -> None:
         Lifecycle[str]("thing", {})
 
 
-def test_it_is_frozen() -> None:
+def test_a_lifecycle_is_frozen() -> None:
     with pytest.raises(dataclasses.FrozenInstanceError):
         LAMP.name = "torch"  # type: ignore[misc]
     with pytest.raises(TypeError):

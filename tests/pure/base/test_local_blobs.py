@@ -1,4 +1,4 @@
-"""Bodies in a directory: they come out as they went in, and what somebody planted there leads nowhere."""
+"""Bodies in a directory round-trip, and planted files are not read."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from pathlib import Path
 
 import pytest
 
-from app.assembly import prepare_blobs
 from app.base.blobs.local import LocalBlobs
 from app.base.blobs.store import BUFFER_BYTES, PIECE_BYTES, BlobFile, BlobLost, StoreUnavailable
+from app.deployment import prepare_blobs
 
 SIZES = (0, 1, PIECE_BYTES - 1, PIECE_BYTES, PIECE_BYTES + 1, 3_000_000)
 
@@ -46,7 +46,7 @@ def files(root: Path) -> list[Path]:
 
 
 @pytest.mark.parametrize("size", SIZES)
-async def test_a_body_comes_out_as_it_went_in(blobs: LocalBlobs, size: int) -> None:
+async def test_bodies_round_trip(blobs: LocalBlobs, size: int) -> None:
     data = os.urandom(size)
     digest = await kept(blobs, data)
     assert await whole(blobs, digest, size) == data
@@ -92,7 +92,7 @@ async def test_tenants_are_apart_and_every_name_is_a_hash(blobs: LocalBlobs) -> 
     assert all(p.stat().st_mode & 0o077 == 0 for p in [blobs._root, *blobs._root.rglob("*")])
 
 
-async def test_a_body_that_is_not_kept_leaves_nothing(blobs: LocalBlobs) -> None:
+async def test_an_abandoned_body_leaves_nothing(blobs: LocalBlobs) -> None:
     with pytest.raises(RuntimeError, match="cut"):
         async with blobs.spool() as spool:
             await spool.write(b"x" * 2_000_000)
@@ -100,7 +100,7 @@ async def test_a_body_that_is_not_kept_leaves_nothing(blobs: LocalBlobs) -> None
     assert files(blobs._root) == []
 
 
-async def test_what_was_cut_off_is_swept(blobs: LocalBlobs) -> None:
+async def test_broken_uploads_are_swept(blobs: LocalBlobs) -> None:
     digest = await kept(blobs, b"kept")
     old, new = blobs._root / "incoming" / "old", blobs._root / "incoming" / "new"
     for path in (old, new):
@@ -135,9 +135,7 @@ PLANTED: dict[str, Callable[[Path, Path], object]] = {
 
 
 @pytest.mark.parametrize("what", PLANTED)
-async def test_what_is_planted_in_the_place_of_a_body_is_not_read(
-    blobs: LocalBlobs, outside: Path, what: str
-) -> None:
+async def test_a_planted_file_is_not_read(blobs: LocalBlobs, outside: Path, what: str) -> None:
     data = os.urandom(len(SECRET))
     digest = await kept(blobs, data)
     (path,) = files(blobs._root)
@@ -169,9 +167,7 @@ class OvertakenBlobs(LocalBlobs):
 
 
 @pytest.mark.parametrize("again", [True, False])
-async def test_a_body_that_is_kept_again_or_deleted_as_it_is_read_is_read(
-    blobs: LocalBlobs, again: bool
-) -> None:
+async def test_a_body_rewritten_or_deleted_during_a_read_is_read(blobs: LocalBlobs, again: bool) -> None:
     data = b"kept"
     digest = await kept(blobs, data)
     (path,) = files(blobs._root)
@@ -187,7 +183,7 @@ async def test_a_body_that_is_kept_again_or_deleted_as_it_is_read_is_read(
     assert await whole(OvertakenBlobs(blobs._root, meanwhile), digest, len(data)) == data
 
 
-async def test_who_is_cancelled_as_a_file_is_opened_leaves_none_open() -> None:
+async def test_canceling_an_open_leaves_no_descriptor() -> None:
     loop, began, go_on, closed = (
         asyncio.get_running_loop(),
         asyncio.Event(),
@@ -224,9 +220,7 @@ async def test_a_link_to_the_very_body_is_not_followed(blobs: LocalBlobs, outsid
 
 
 @pytest.mark.parametrize("place", ["incoming", "tenant", "shard"])
-async def test_nothing_is_written_or_deleted_through_a_linked_folder(
-    blobs: LocalBlobs, outside: Path, place: str
-) -> None:
+async def test_linked_folders_are_not_followed(blobs: LocalBlobs, outside: Path, place: str) -> None:
     data = b"to be kept"
     digest = await kept(blobs, data)
     (path,) = files(blobs._root)
@@ -247,7 +241,7 @@ async def test_nothing_is_written_or_deleted_through_a_linked_folder(
     assert sorted(files(outside)) == before
 
 
-async def test_a_body_that_is_changed_while_it_is_read_is_not_given_to_its_end(blobs: LocalBlobs) -> None:
+async def test_a_body_changed_during_a_read_is_not_completed(blobs: LocalBlobs) -> None:
     size = PIECE_BYTES + 10
     digest = await kept(blobs, bytes(size))
     (path,) = files(blobs._root)
@@ -259,7 +253,7 @@ async def test_a_body_that_is_changed_while_it_is_read_is_not_given_to_its_end(b
     assert first == bytes(PIECE_BYTES)
 
 
-async def test_nothing_is_kept_where_the_directory_is_gone_or_another_one(
+async def test_nothing_is_stored_in_a_missing_or_replaced_directory(
     blobs: LocalBlobs, tmp_path: Path
 ) -> None:
     """As after an unmount: what would be kept beside it would be lost with the next mount."""
@@ -288,7 +282,7 @@ async def test_nothing_is_kept_where_the_directory_is_gone_or_another_one(
         await whole(blobs, digest, 3)
 
 
-async def test_a_store_that_cannot_be_used_says_so(tmp_path: Path) -> None:
+async def test_an_unusable_store_is_reported(tmp_path: Path) -> None:
     (tmp_path / "file").write_bytes(b"")
     with pytest.raises(
         StoreUnavailable, match=r"^The blob store is unavailable: (File exists|Not a directory)"
@@ -300,7 +294,7 @@ async def test_a_store_that_cannot_be_used_says_so(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("where", "why"), [("file", "(File exists|Not a directory)"), ("file/below", "Not a directory")]
 )
-def test_a_directory_that_cannot_be_one_is_told_at_the_start(tmp_path: Path, where: str, why: str) -> None:
+def test_an_invalid_directory_is_reported_at_startup(tmp_path: Path, where: str, why: str) -> None:
     (tmp_path / "file").write_bytes(b"")
     with pytest.raises(
         SystemExit, match=rf"^Bodies of files cannot be kept in \S+/{where} \(PLANGATE_BLOBS\): {why}\. "
@@ -308,7 +302,7 @@ def test_a_directory_that_cannot_be_one_is_told_at_the_start(tmp_path: Path, whe
         prepare_blobs(str(tmp_path / where))
 
 
-def test_a_directory_that_nobody_may_write_to_is_told_at_the_start(
+def test_an_unwritable_directory_is_reported_at_startup(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Root may write everywhere, so the answer of the kernel is given here."""
@@ -324,7 +318,7 @@ def test_a_directory_is_there_from_the_start(tmp_path: Path) -> None:
     assert (tmp_path / "some" / "blobs").stat().st_mode & 0o777 == 0o700
 
 
-async def test_a_disk_that_is_full_says_so_and_is_left_as_it_was(blobs: LocalBlobs) -> None:
+async def test_a_full_disk_is_reported_and_leaves_nothing(blobs: LocalBlobs) -> None:
     """A limit on the size of files stands in for the disk: both end a write in its middle."""
     digest = await kept(blobs, b"kept")
     before = resource.getrlimit(resource.RLIMIT_FSIZE)

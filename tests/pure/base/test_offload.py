@@ -1,4 +1,4 @@
-"""Where work on JSON is done."""
+"""Where `offload` runs a function."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ async def test_a_known_size_decides() -> None:
     assert await offload(thread_of, b"", size=LIMITS.inline_bytes + 1) != threading.get_ident()
 
 
-async def test_errors_come_back() -> None:
+async def test_errors_are_returned_from_the_process() -> None:
     for body in (b"{", b"{" + b" " * LIMITS.inline_bytes):
         with pytest.raises(ValueError):
             await offload(loads, body)

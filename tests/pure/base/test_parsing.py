@@ -1,4 +1,4 @@
-"""Large bodies are parsed without the garbage collector, which would look for cycles in what has none."""
+"""Large bodies are parsed with the garbage collector paused, because JSON has no cycles."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def collections() -> Iterator[list[str]]:
     gc.callbacks.remove(note)
 
 
-async def test_nothing_is_collected_while_a_large_body_is_parsed(collections: list[str]) -> None:
+async def test_garbage_collection_pauses_during_large_parses(collections: list[str]) -> None:
     parser = Parser()
     await parser.parse(b"[" + b"0," * LIMITS.inline_parse_bytes + b"0]")
     collections.clear()

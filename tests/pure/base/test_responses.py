@@ -1,4 +1,4 @@
-"""Responses from rows: what a model takes from a row, and what it refuses."""
+"""Responses built from rows: fields that a model takes, and errors."""
 
 from __future__ import annotations
 

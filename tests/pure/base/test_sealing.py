@@ -1,4 +1,4 @@
-"""Sealing: opens with the same key in the same place, and in no other case."""
+"""Sealed values open only with the same key and context."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ contexts = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
 
 
 @given(st.binary(max_size=200), contexts)
-def test_what_was_sealed_opens(plain: bytes, context: str) -> None:
+def test_sealed_values_open(plain: bytes, context: str) -> None:
     sealed = sealer.seal(plain, context)
     assert Sealer(KEY).open(sealed, context) == plain
     assert len(sealed) == len(plain) + 29
@@ -32,12 +32,12 @@ def test_any_changed_byte_breaks_it(plain: bytes, at: int, flip: int) -> None:
 
 
 @given(st.binary(max_size=60))
-def test_random_bytes_raise_nothing_else(sealed: bytes) -> None:
+def test_random_bytes_raise_only_the_documented_error(sealed: bytes) -> None:
     with pytest.raises(UnsealError):
         sealer.open(sealed, "c")
 
 
-def test_another_place_or_key_does_not_open_it() -> None:
+def test_a_different_context_or_key_does_not_open_it() -> None:
     sealed = sealer.seal(b"secret", secret_context("acme", "openai"))
     for context in (secret_context("acme", "anthropic"), secret_context("other", "openai"), "", "\ud800"):
         with pytest.raises(UnsealError):
@@ -47,7 +47,7 @@ def test_another_place_or_key_does_not_open_it() -> None:
     assert b"secret" not in sealed
 
 
-def test_a_breach_does_not_say_what_was_inside() -> None:
+def test_an_opening_error_does_not_quote_the_value() -> None:
     with pytest.raises(UnsealError) as caught:
         sealer.open(sealer.seal(b"secret", "a"), "b")
     assert caught.value.__cause__ is None
@@ -61,7 +61,7 @@ def test_contexts_of_different_secrets_differ(tenant: str, name: str, tenant2: s
     )
 
 
-def test_contexts_that_look_alike_differ() -> None:
+def test_similar_contexts_differ() -> None:
     assert secret_context("a", "b/c") != secret_context("a/b", "c")
 
 
@@ -72,7 +72,7 @@ def test_derived_keys_are_stable_and_differ_by_purpose() -> None:
     assert len(derive_key(KEY, "secrets")) == 32
 
 
-def test_keys_of_the_wrong_size_are_refused() -> None:
+def test_keys_of_the_wrong_size_are_rejected() -> None:
     for wrong in (b"", b"x" * 16, b"x" * 33):
         with pytest.raises(ValueError, match="32 bytes"):
             Sealer(wrong)

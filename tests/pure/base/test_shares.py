@@ -1,4 +1,4 @@
-"""Shares of tenants: one tenant never keeps another from its first places."""
+"""Shares of tenants: one tenant cannot take the slots of another."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def take_all(shares: TenantShares, tenant: str) -> int:
     return taken
 
 
-def test_a_tenant_gets_its_share_and_no_more() -> None:
+def test_a_tenant_is_limited_to_its_share() -> None:
     shares = TenantShares(256, 32)
     assert take_all(shares, "acme") == 32
     assert take_all(shares, "other") == 32
@@ -59,7 +59,7 @@ async def test_the_tenant_with_the_fewest_places_is_served_first() -> None:
 
 
 @pytest.mark.parametrize("granted", [True, False])
-async def test_a_waiting_call_that_is_cancelled_keeps_no_place(granted: bool) -> None:
+async def test_a_canceled_waiter_keeps_no_slot(granted: bool) -> None:
     shares = TenantShares(8, 1)
     await shares.acquire("acme")
     waiting = asyncio.create_task(shares.acquire("acme"))
@@ -75,7 +75,7 @@ async def test_a_waiting_call_that_is_cancelled_keeps_no_place(granted: bool) ->
     assert shares.try_acquire("acme")
 
 
-async def test_places_are_neither_lost_nor_given_twice() -> None:
+async def test_slots_are_neither_lost_nor_doubled() -> None:
     """Random takes, releases and cancellations of several tenants."""
     chance = random.Random(7)
     shares = TenantShares(12, 5)

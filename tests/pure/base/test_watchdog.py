@@ -1,4 +1,4 @@
-"""The watchdog of the event loop: what it counts, what it logs, and when it stops."""
+"""The watchdog of the event loop: counters, log lines, and stopping."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ import structlog
 from app.base import watchdog
 from app.base.logs import processors
 from app.base.metrics import Metrics
-from app.base.watchdog import LoopWatchdog
+from app.base.watchdog import LoopWatchdog, WatchdogLimits
 
 PATIENCE_S = 20.0
 THRESHOLD_S = 0.04
@@ -94,7 +94,7 @@ async def test_a_blocked_loop_is_counted_and_its_stack_is_logged(
     lines: list[dict[str, Any]], sampled: threading.Event
 ) -> None:
     metrics = Metrics()
-    dog = LoopWatchdog(metrics, THRESHOLD_S, log_every_s=0)
+    dog = LoopWatchdog(metrics, WatchdogLimits(THRESHOLD_S, log_every_s=0))
     dog.start()
     try:
         asyncio.get_running_loop().call_soon(anew, computes, sampled)
@@ -110,7 +110,7 @@ async def test_a_blocked_loop_is_counted_and_its_stack_is_logged(
     assert number(metrics, "loop_lag_seconds_sum") >= THRESHOLD_S
 
 
-async def test_a_watchdog_that_reports_late_reports_the_lag_of_the_block(
+async def test_a_late_report_has_the_lag_of_the_block(
     lines: list[dict[str, Any]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """On a busy machine, the timer has run again, on time, before the watchdog's thread looks."""
@@ -128,7 +128,7 @@ async def test_a_watchdog_that_reports_late_reports_the_lag_of_the_block(
         return stacks
 
     monkeypatch.setattr(watchdog, "_thread_stacks", reads_late)
-    dog = LoopWatchdog(metrics, THRESHOLD_S, log_every_s=0)
+    dog = LoopWatchdog(metrics, WatchdogLimits(THRESHOLD_S, log_every_s=0))
     dog.start()
     try:
         asyncio.get_running_loop().call_soon(anew, sleeps, sampled)
@@ -138,13 +138,13 @@ async def test_a_watchdog_that_reports_late_reports_the_lag_of_the_block(
     assert line["lag_ms"] >= 40
 
 
-async def test_work_of_another_thread_is_part_of_the_line(
+async def test_the_log_line_shows_active_threads(
     lines: list[dict[str, Any]], sampled: threading.Event
 ) -> None:
     """The loop's thread waits; the stack of the thread that works tells for what."""
     over = threading.Event()
     worker = threading.Thread(target=computes, args=(over,))
-    dog = LoopWatchdog(Metrics(), THRESHOLD_S, log_every_s=0)
+    dog = LoopWatchdog(Metrics(), WatchdogLimits(THRESHOLD_S, log_every_s=0))
     dog.start()
     try:
         worker.start()
@@ -164,7 +164,7 @@ async def test_lines_are_limited_and_every_block_is_counted(
     lines: list[dict[str, Any]], sampled: threading.Event
 ) -> None:
     metrics = Metrics()
-    dog = LoopWatchdog(metrics, THRESHOLD_S, log_every_s=1_000)
+    dog = LoopWatchdog(metrics, WatchdogLimits(THRESHOLD_S, log_every_s=1_000))
     dog.start()
     try:
         asyncio.get_running_loop().call_soon(sleeps, sampled)
@@ -177,11 +177,8 @@ async def test_lines_are_limited_and_every_block_is_counted(
     assert len(lines) == 1
 
 
-async def test_a_loop_that_stays_blocked_is_logged_meanwhile(
-    lines: list[dict[str, Any]], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(watchdog, "STILL_BLOCKED_S", 0.1)
-    dog = LoopWatchdog(Metrics(), THRESHOLD_S)
+async def test_a_loop_that_stays_blocked_is_logged(lines: list[dict[str, Any]]) -> None:
+    dog = LoopWatchdog(Metrics(), WatchdogLimits(THRESHOLD_S, still_blocked_s=0.1))
     dog.start()
     try:
         deadline = time.monotonic() + PATIENCE_S
@@ -193,12 +190,10 @@ async def test_a_loop_that_stays_blocked_is_logged_meanwhile(
     (line,) = lines
     assert (line["event"], line["level"]) == ("loop.still_blocked", "error")
     assert line["lag_ms"] >= 100
-    assert any(
-        place.endswith(" test_a_loop_that_stays_blocked_is_logged_meanwhile") for place in line["trace"]
-    )
+    assert any(place.endswith(" test_a_loop_that_stays_blocked_is_logged") for place in line["trace"])
 
 
-async def test_a_process_that_was_stopped_has_no_loop_that_stays_blocked(
+async def test_a_suspended_process_is_not_reported_as_blocked(
     lines: list[dict[str, Any]], sampled: threading.Event, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     stopped_s = 0.0
@@ -212,7 +207,7 @@ async def test_a_process_that_was_stopped_has_no_loop_that_stays_blocked(
         assert sampled.wait(PATIENCE_S)
         time.sleep(2 * THRESHOLD_S)  # the watchdog's thread runs before the loop does
 
-    dog = LoopWatchdog(Metrics(), THRESHOLD_S, log_every_s=0)
+    dog = LoopWatchdog(Metrics(), WatchdogLimits(THRESHOLD_S, log_every_s=0))
     dog.start()
     try:
         asyncio.get_running_loop().call_soon(continues)
@@ -224,7 +219,7 @@ async def test_a_process_that_was_stopped_has_no_loop_that_stays_blocked(
 
 
 async def test_stopping_twice_ends_the_thread_once() -> None:
-    dog = LoopWatchdog(Metrics(), THRESHOLD_S)
+    dog = LoopWatchdog(Metrics(), WatchdogLimits(THRESHOLD_S))
     dog.stop()
     dog.start()
     assert any(thread.name == "loop-watchdog" for thread in threading.enumerate())

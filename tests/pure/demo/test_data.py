@@ -1,4 +1,4 @@
-"""The numbers that the demo tells are those of the data."""
+"""The figures of the demo match its data."""
 
 from __future__ import annotations
 
@@ -38,13 +38,13 @@ def test_two_hours_late_or_more(delayed: DelayedFlights) -> None:
     assert len({flight.key for flight in delayed.flights}) == 226
 
 
-def test_the_limit_itself_counts() -> None:
+def test_the_limit_is_inclusive() -> None:
     late = find_delayed(DAY, 470)
     assert [(f.carrier, f.number, f.minutes_late) for f in late.flights] == [("FL", 361, 470)]
     assert find_delayed(DAY, 471).flights == []
 
 
-def test_the_glimpse_says_how_many_and_no_more(delayed: DelayedFlights) -> None:
+def test_the_glimpse_has_only_counts(delayed: DelayedFlights) -> None:
     glimpse = glimpse_of(delayed)
     assert glimpse["flights"] == 226
     assert glimpse["worst"] == {"flight": "FL361", "route": "LGA-ATL", "minutes_late": 470}
@@ -56,7 +56,7 @@ def test_the_glimpse_says_how_many_and_no_more(delayed: DelayedFlights) -> None:
     assert len(json.dumps(glimpse)) < 600
 
 
-def test_the_glimpse_of_nothing() -> None:
+def test_the_glimpse_of_an_empty_value() -> None:
     glimpse = glimpse_of(find_delayed(DAY, 1440))
     assert (glimpse["flights"], glimpse["worst"], glimpse["by_carrier"]) == (0, None, [])
 

@@ -1,4 +1,4 @@
-"""The graph form of the demo: its plan, what its actions do, and what a person is shown of it."""
+"""The graph form of the demo: its plan, its actions, and its display."""
 
 from __future__ import annotations
 
@@ -64,18 +64,18 @@ def vouchers(ledger: Ledger) -> list[tuple[Any, ...]]:
 # The plan.
 
 
-def test_the_stored_plan_is_the_graph_that_it_is_said_to_be(ledger: Ledger) -> None:
+def test_the_stored_plan_is_the_documented_graph(ledger: Ledger) -> None:
     defined = define(ledger, tenant="local", model="m-1", scripted=True)
     (spec,) = defined.spec.plans
     assert (STORED_PLAN["runtime"], STORED_PLAN["specName"]) == (NAME, PLAN) == (defined.spec.name, spec.name)
     body, flaws = normalize(spec, STORED_PLAN["body"], SchemaChecker(), variables=True)
     assert flaws == []
     graph = PlanGraph.of(parse_actions(body))
-    assert graph.flaws(lambda reference: None if reference.kind == "input" else "nothing") == []
+    assert graph.errors(lambda reference: None if reference.kind == "input" else "nothing") == []
     assert [sorted(needs) for needs in graph.needs] == [[], [0], *[[1]] * 6, [2, 3, 4, 5, 6, 7]]
 
 
-def test_the_script_stores_the_same_plan_with_another_amount() -> None:
+def test_the_script_stores_the_plan_with_the_given_amount() -> None:
     planner, executor = parse_script(as_script("p1", "60.00")).steps
     (stored,) = parse_script(json.dumps(planner.args["prompt"])).steps
     amounts = [action.pop("amount", None) for action in stored.args["body"]["actions"]]
@@ -93,7 +93,7 @@ def test_the_same_system_with_a_model_and_without(ledger: Ledger, scripted: bool
     assert wire == {key: value for key, value in other.items() if key != "interpreter"}
 
 
-def test_a_planner_has_no_tool_that_finds_flights(ledger: Ledger) -> None:
+def test_the_planner_cannot_find_flights(ledger: Ledger) -> None:
     spec = define(ledger, tenant="local", model="m-1", scripted=True).spec
     (planner,) = (agent for agent in spec.agents if agent.name == "planner")
     assert {tool.name for tool in builtin_tools(spec, planner)} == {"storePlan", "getPlan", *TEAM_TOOLS}
@@ -113,7 +113,7 @@ async def test_a_split_has_each_flight_once_and_a_group_for_each_carrier(ledger:
     }
 
 
-async def test_a_price_is_written_once_however_often_it_is_sent(ledger: Ledger) -> None:
+async def test_a_repeated_price_is_written_once(ledger: Ledger) -> None:
     for _ in range(2):
         assert await dispatch(ledger, "price", **PRICE) == {
             "entitiesAffected": 3,
@@ -127,19 +127,19 @@ async def test_a_price_is_written_once_however_often_it_is_sent(ledger: Ledger) 
     ]
 
 
-async def test_a_group_without_flights_costs_nothing(ledger: Ledger) -> None:
+async def test_an_empty_group_costs_nothing(ledger: Ledger) -> None:
     done = await dispatch(ledger, "price", **{**PRICE, "flights": []})
     assert done["details"] == {"DL": {"vouchers": 0, "amount": "0.00"}}
     assert vouchers(ledger) == []
 
 
-async def test_a_day_without_delays_is_found_empty(ledger: Ledger) -> None:
+async def test_a_day_without_delays_is_empty(ledger: Ledger) -> None:
     done = await dispatch(ledger, "find_delays", day="2013-03-08", limit_minutes=1440)
     assert done["summary"] == "0 of 979 departures on 2013-03-08 were 1440 minutes late or more."
     assert done["details"]["flights"] == []
 
 
-def test_a_summary_is_of_the_groups_of_its_plan_alone() -> None:
+def test_a_summary_covers_only_the_groups_of_its_plan() -> None:
     """The state of a thread may have totals of an earlier plan."""
     totals = {"DL": Total(vouchers=2, amount="400.00"), "UA": Total(vouchers=9, amount="675.00")}
     action = Summarise.model_validate({"day": "2013-03-08", "groups": ["DL"], "totals": totals})
@@ -173,7 +173,7 @@ SUBJECT = {
 }
 
 
-def test_an_action_says_what_it_waits_for_and_where_its_result_goes() -> None:
+def test_an_action_shows_its_inputs_and_output_path() -> None:
     edges = Edges(SUBJECT)
     assert [edges.text(n) for n in range(3)] == ["→ †state.a", "after 0 → †state.t, push", ""]
     plain = {"body": {"actions": [{"payload": {"text": "†input.day"}}]}}
@@ -190,5 +190,5 @@ def test_an_action_says_what_it_waits_for_and_where_its_result_goes() -> None:
         ({}, "no value"),
     ],
 )
-def test_what_a_variable_stands_for(variable: dict[str, Any], text: str) -> None:
+def test_variables_are_described(variable: dict[str, Any], text: str) -> None:
     assert meaning({"variable": "†state.x", **variable}) == text

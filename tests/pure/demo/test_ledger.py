@@ -55,12 +55,12 @@ def test_a_repeated_action_is_written_once_and_answers_the_same(ledger: Ledger) 
     assert rows(ledger, "vouchers") == before
 
 
-def test_an_attempt_that_was_cut_short_is_completed(ledger: Ledger) -> None:
+def test_an_interrupted_attempt_is_completed(ledger: Ledger) -> None:
     ledger.notify("k1", DAY, FLIGHTS[:1], "late")
     assert ledger.notify("k1", DAY, FLIGHTS, "late") == Written(rows=4, new=3)
 
 
-def test_another_action_has_rows_of_its_own(ledger: Ledger) -> None:
+def test_each_action_has_its_own_rows(ledger: Ledger) -> None:
     issue(ledger, "k1")
     assert issue(ledger, "k2").new == 4
     assert ledger.totals(["k1"]) == {"vouchers": 4, "notifications": 0}

@@ -1,4 +1,4 @@
-"""What the person who decides sees of a plan in the demos: every character, and nothing that the terminal obeys."""
+"""The display of a plan in the demos: every character is visible, and no control sequence has an effect."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def test_every_character_of_a_plan_can_be_seen(screen: type[Screen], subject: di
     assert "\u3164" not in said
 
 
-def test_what_is_written_out_is_told_from_what_only_looks_like_it() -> None:
+def test_escapes_differ_from_literal_text() -> None:
     args = {"code": r"SPRING\u3164", "tags": [r"a\n", HIDDEN], " ": "blank"}
     said = shown(Screen, {"tool": "reserve", "args": args}, kind="tool")
     assert r"SPRING\\u3164" in said
@@ -66,7 +66,7 @@ def test_what_is_written_out_is_told_from_what_only_looks_like_it() -> None:
     assert r"\u0020  blank" in said
 
 
-def test_no_event_reaches_the_terminal_as_more_than_text() -> None:
+def test_events_reach_the_terminal_only_as_text() -> None:
     out = io.StringIO()
     screen = FlightScreen(Console(file=out, width=400), scripted=False)
     outcome = {"outcome": "reject"}

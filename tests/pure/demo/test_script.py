@@ -1,4 +1,4 @@
-"""The scripts that stand in for a model."""
+"""The scripts that replace a model."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def test_the_scripts_are_scripts() -> None:
     assert [step.tool for step in planner] == ["find_delayed_departures", "storePlan"]
 
 
-def test_the_plan_in_the_script_is_one() -> None:
+def test_the_plan_in_the_script_is_valid() -> None:
     coordinator = parse_script(as_script(date(2013, 3, 8), 120, "p1", "60.00")).steps
     body = parse_script(coordinator[0].args["prompt"]).steps[1].args["body"]
     for action in body["actions"]:
@@ -62,7 +62,7 @@ def test_the_same_system_with_a_model_and_without(tmp_path: Path, scripted: bool
     assert wire == {key: value for key, value in other.items() if key != "interpreter"}
 
 
-def test_nobody_can_read_the_flights(tmp_path: Path) -> None:
+def test_no_agent_can_read_the_flights(tmp_path: Path) -> None:
     """The executor's own `resolveRef` would bring the rows into a prompt."""
     defined = define(
         Ledger(tmp_path / "l.sqlite"), tenant="local", model="m-1", limit_minutes=120, scripted=True

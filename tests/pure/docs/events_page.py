@@ -1,22 +1,26 @@
-"""The catalogue in docs/events.md, printed from `plangate.events`: `python -m tests.pure.docs.events_page` rewrites it."""
+"""The catalog in docs/events.md, printed from `app.events`: `python -m tests.pure.docs.events_page` rewrites
+it."""
 
 from __future__ import annotations
 
+import textwrap
 import types
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
-from plangate.events import EVENT_MODELS, Envelope, Timestamp
 from pydantic import BaseModel
 
+from app.events import EVENT_MODELS, Envelope, Timestamp
+
 PAGE = Path(__file__).parents[3] / "docs" / "events.md"
-MARK = "<!-- The rest is printed from plangate.events: python -m tests.pure.docs.events_page -->\n"
+MARK = "<!-- The rest is printed from app.events: python -m tests.pure.docs.events_page -->\n"
 HEAD = "| field | type | always |\n| --- | --- | --- |"
+LONGEST = 108
 PLAIN = {str: "string", int: "integer", float: "number", bool: "boolean", type(None): "null"}
 
 
-def catalogue() -> str:
+def all_events() -> str:
     """Every event with its own fields, then everything that events carry."""
     parts = ["\n## Every event\n"]
     carried: list[type[BaseModel]] = []
@@ -30,7 +34,8 @@ def catalogue() -> str:
 
 
 def _section(title: str, model: type[BaseModel], left_out: set[str]) -> str:
-    meaning = " ".join((model.__doc__ or "").replace("None", "null").split())
+    text, _, _ = (model.__doc__ or "").partition("Args:")
+    meaning = textwrap.fill(" ".join(text.replace("None", "null").split()), LONGEST, break_on_hyphens=False)
     rows = "\n".join(_rows(model, left_out))
     return "\n\n".join(part for part in (f"### {title}", meaning, f"{HEAD}\n{rows}") if part) + "\n"
 
@@ -83,4 +88,4 @@ def _is_model(annotation: Any) -> bool:
 
 
 if __name__ == "__main__":
-    PAGE.write_text(PAGE.read_text("utf-8").partition(MARK)[0] + MARK + catalogue(), "utf-8")
+    PAGE.write_text(PAGE.read_text("utf-8").partition(MARK)[0] + MARK + all_events(), "utf-8")

@@ -36,35 +36,35 @@ transaction.
 NOTES: tuple[tuple[Lifecycle[Any], str], ...] = (
     (
         QUERY_LIFE,
-        """A thread has one query that is `running` or `waiting`; the others are `queued`, in order. `waiting` has a
-`reason` (`approval`, `client_call`, `outcome_unknown`, `limit_reached`) and holds no process. A query that
-may go on is `running`, also while no process has taken it up yet.""",
+        """A thread has at most one query that is `running` or `waiting`; the others are `queued`, in order. A `waiting`
+query has a `reason` (`approval`, `client_call`, `outcome_unknown`, `limit_reached`) and holds no process. A
+query that can continue is `running`, even before a process has claimed it.""",
     ),
     (
         PLAN_LIFE,
-        """A draft may be stored again and then has the next revision. A rejected revision stays a draft and is not
-presented again. A plan that was ever approved runs once; executing it again makes a copy. Events show
-`pending_approval` while a gate is open; it is never stored.""",
+        """Storing a draft again makes its next revision. A rejected revision stays a draft and cannot be presented
+again. A plan that was ever approved runs once; executing it again makes a copy. Events show
+`pending_approval` while an approval is pending; this status is never stored.""",
     ),
     (
         ACTION_LIFE,
-        """`dispatched` is on record before anybody can take the action. `unknown` means that somebody took it and was
-lost: only a person settles it, as `succeeded`, as `failed`, or as a retry, which puts it back to `pending`. A
-retry that is not sent any more is `unknown` again.""",
+        """`dispatched` is recorded before anyone can claim the action. `unknown` means that the claimant was lost: only
+a person settles it, as `succeeded`, as `failed`, or as a retry, which makes it `pending` again. A retry that
+can no longer be sent is `unknown` again.""",
     ),
     (
         APPROVAL_LIFE,
-        """One decision wins, and is final. `expired` is by the database's clock; `cancelled` is because the query
-ended. With a quorum an approval stays `pending` until enough principals approved, or one did not.""",
+        """The first decision wins and is final. `expired` follows the database's clock; `cancelled` means that the
+query ended. With a quorum, an approval stays `pending` until enough principals approve or one rejects.""",
     ),
     (
         CALL_LIFE,
-        """A call of a tool or an action that leaves the service. `open` waits for a claim. If a claim lapses, the
-call is `open` again if it may be repeated, else `unknown`. `withdrawn` was never handed to anybody.""",
+        """A call of a tool or an action that leaves the service. `open` waits for a claim. If a claim expires, the call
+is `open` again if it may be repeated, else `unknown`. A `withdrawn` call was never handed out.""",
     ),
     (
         WORK_LIFE,
-        """A work record opens as `running`. Reads show `waiting` while its query waits for somebody.""",
+        """A work record opens as `running`. Reads show `waiting` while its query waits.""",
     ),
 )
 

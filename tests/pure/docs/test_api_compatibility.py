@@ -1,15 +1,16 @@
-"""The check of the API document against the released one finds what breaks programs, and nothing else."""
+"""The comparison with the released API document finds exactly the incompatible changes."""
 
 from __future__ import annotations
 
 import copy
 import json
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.support.api_compatibility import ROOT, incompatible_changes, unannounced
+from tests.support.api_compatibility import ROOT, incompatible_changes, main, unannounced
 
 DOCUMENT: dict[str, Any] = {
     "paths": {
@@ -51,6 +52,7 @@ DOCUMENT: dict[str, Any] = {
                     "count": {"type": "integer"},
                     "status": {"enum": ["open", "done"], "type": "string"},
                     "parts": {"type": "array", "items": {"$ref": "#/components/schemas/Thing"}},
+                    "result": {"description": "Any JSON."},
                 },
             },
         }
@@ -94,11 +96,12 @@ COMPATIBLE: list[Change] = [
     lambda d: schemas(d)[1]["properties"].update(extra={"type": "string"}),
     lambda d: schemas(d)[1]["required"].append("parts"),
     lambda d: schemas(d)[1]["properties"]["status"]["enum"].append("late"),
+    lambda d: schemas(d)[1]["properties"].update(result={"anyOf": [{"type": "object"}, {"type": "null"}]}),
 ]
 
 
 @pytest.mark.parametrize("change, expected", BREAKING, ids=[expected for _, expected in BREAKING])
-def test_a_change_that_breaks_programs_is_found(change: Change, expected: str) -> None:
+def test_an_incompatible_change_is_found(change: Change, expected: str) -> None:
     new = copy.deepcopy(DOCUMENT)
     change(new)
     assert incompatible_changes(DOCUMENT, new) == [expected]
@@ -117,6 +120,24 @@ def test_a_change_that_the_changelog_names_is_accepted() -> None:
     assert unannounced(changes, changelog) == changes[:1]
 
 
-def test_the_document_itself_breaks_nothing() -> None:
+def test_the_document_is_compatible_with_itself() -> None:
     document = json.loads((ROOT / "openapi" / "openapi.json").read_text())
     assert incompatible_changes(document, document) == []
+
+
+def test_the_check_fails_until_the_changelog_names_the_change(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "openapi").mkdir()
+    document, changelog = tmp_path / "openapi" / "openapi.json", tmp_path / "CHANGELOG.md"
+    document.write_text(json.dumps(DOCUMENT))
+    changelog.write_text("## [Unreleased]\n\n## [0.1.0]\n\n`Thing.count` is new.\n")
+    assert main("--release", root=tmp_path) == 0
+    assert main(root=tmp_path) == 0
+    changed = copy.deepcopy(DOCUMENT)
+    del changed["components"]["schemas"]["Thing"]["properties"]["count"]
+    document.write_text(json.dumps(changed))
+    assert main(root=tmp_path) == 1
+    assert capsys.readouterr().out.startswith("`Thing.count` was removed\n")
+    changelog.write_text("## [Unreleased]\n\n- `Thing.count` is gone.\n\n## [0.1.0]\n")
+    assert main(root=tmp_path) == 0

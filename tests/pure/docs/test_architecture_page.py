@@ -1,4 +1,4 @@
-"""docs/architecture.md: its layers are those that are enforced, and its import paths are the longest that there are."""
+"""docs/architecture.md: its layers match the enforced ones, and its import paths are the longest."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def test_the_drawn_paths_are_the_longest() -> None:
         assert len(path) == len(longest_path(path[0])), longest_path(path[0])
 
 
-def test_the_layers_are_those_that_are_enforced() -> None:
+def test_the_layers_match_the_enforced_ones() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))
     contract = next(c for c in project["tool"]["importlinter"]["contracts"] if c["type"] == "layers")
     rows = re.findall(r"^\| [^|]+ \| ((?:`\w+`(?:, )?)+) \|", PAGE, re.MULTILINE)
@@ -80,6 +80,6 @@ def _joined(layers: list[set[str]]) -> list[set[str]]:
     return [*layers[:at], layers[at] | layers[at + 1], *layers[at + 2 :]]
 
 
-def test_the_files_that_it_names_are_there() -> None:
+def test_the_named_files_exist() -> None:
     for path in re.findall(r"`((?:app|migrations)/[\w/.]+)`", PAGE):
         assert (ROOT / path).exists(), path

@@ -1,4 +1,4 @@
-"""docs/guides: every block is checked by something, links lead somewhere, and messages are those of the code."""
+"""docs/guides: every block is checked, links resolve, and messages match the code."""
 
 from __future__ import annotations
 
@@ -6,23 +6,26 @@ import ast
 import inspect
 import json
 import re
+import runpy
 import shutil
 import subprocess
+import sys
 from functools import cache
 from pathlib import Path
 from typing import get_args
 
 import pytest
-from plangate.events import UnknownEvent, parse_event
 from plangate.spec.assembly import assemble
 from plangate.spec.models.agents import STATEFUL_ROLES
 from plangate.spec.prompts import layered_prompt
 from plangate.spec.toolkits import ROLE_TOOLS
 from plangate.spec.transports import Transport
 from plangate.spec.vendors import PROVIDER_FIELDS
+from pydantic import TypeAdapter
 from typer.main import get_command
 
 from app.commands.main import cli
+from app.events import Event
 from app.settings import Settings
 from app.tools.transports.http import ASKS_TO_TRY_AGAIN
 from tests.pure.docs.test_pages import LINK, LONGEST, WIDE, headings
@@ -54,6 +57,7 @@ GUIDES = (
     "memory",
     "graphs",
     "artifacts",
+    "clients",
     "events",
     "work",
 )
@@ -77,26 +81,26 @@ each_page = pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 # -- the pages
 
 
-def test_there_is_a_page_for_each_concept_and_an_index_of_them() -> None:
-    assert {page.name for page in PAGES} == {*GUIDES, "README"}
+def test_each_concept_has_a_page_in_the_index() -> None:
+    assert {page.name for page in PAGES} == {*GUIDES, "README", "console", "tutorial"}
     index = (FOLDER / "README.md").read_text("utf-8")
-    assert re.findall(r"^\| \[(\w+)\.md\]\(\1\.md\) \|", index, re.MULTILINE) == list(GUIDES)
+    assert re.findall(r"^\| \[[^\]]+\]\((\w+)\.md\) \|", index, re.MULTILINE) == list(GUIDES)
 
 
 @pytest.mark.parametrize("name", GUIDES)
-def test_each_concept_has_a_program_and_what_it_prints(name: str) -> None:
+def test_each_concept_has_a_program_and_its_output(name: str) -> None:
     page = Page(FOLDER / f"{name}.md")
     assert page.of("program")
     assert all(example.output.strip() for example in page.examples)
 
 
 @each_page
-def test_an_output_follows_what_prints_it(page: Page) -> None:
+def test_an_output_follows_its_program(page: Page) -> None:
     before = [None, *page.blocks]
     for earlier, block in zip(before, page.blocks, strict=False):
         if block.role == "output":
             assert earlier is not None, block.place
-            assert earlier.role in ("program", "commands"), block.place
+            assert earlier.role in ("program", "typescript", "commands"), block.place
 
 
 @each_page
@@ -118,18 +122,18 @@ def test_lines_are_short(page: Page) -> None:
 
 
 @each_page
-def test_no_machine_is_named(page: Page) -> None:
+def test_no_machine_path_is_named(page: Page) -> None:
     assert not re.search(r"(?<![\w.])/(work|home|root|Users|tmp)/", page.text)
 
 
 @each_page
-def test_only_settings_that_there_are_are_named(page: Page) -> None:
+def test_named_settings_exist(page: Page) -> None:
     known = {str(f.validation_alias or f"PLANGATE_{n.upper()}") for n, f in Settings.model_fields.items()}
     assert set(re.findall(r"\bPLANGATE_[A-Z_]+\b", page.text)) <= known | {"PLANGATE_URL", "PLANGATE_API_KEY"}
 
 
 @each_page
-def test_only_commands_that_there_are_are_named(page: Page) -> None:
+def test_named_commands_exist(page: Page) -> None:
     named = set(
         re.findall(
             r"(?<!from )(?<![\w./-])plangate ([a-z]+(?: (?:create|set|list|approve|reject|revise)\b)?)(?=[ `\n])",
@@ -143,7 +147,7 @@ def test_only_commands_that_there_are_are_named(page: Page) -> None:
 
 
 @each_page
-def test_what_is_not_in_this_version_is_not_described(page: Page) -> None:
+def test_missing_features_are_not_described(page: Page) -> None:
     assert not NOT_BUILT.findall(page.text)
 
 
@@ -158,7 +162,7 @@ def first_cells(name: str, heading: str) -> list[str]:
     return [found for row in rows for found in re.findall("`([^`]+)`", row.split("|")[1])]
 
 
-def test_the_roles_are_those_of_the_code() -> None:
+def test_the_roles_match_the_code() -> None:
     assert first_cells("agents", "role | needs") == list(ROLE_TOOLS)
     text = Page(FOLDER / "agents.md").prose
     for role, tools in ROLE_TOOLS.items():
@@ -168,15 +172,15 @@ def test_the_roles_are_those_of_the_code() -> None:
         assert remembers == ("yes" if role in STATEFUL_ROLES else "no")
 
 
-def test_the_kinds_of_provider_are_those_of_the_code() -> None:
+def test_the_kinds_of_provider_match_the_code() -> None:
     assert set(first_cells("agents", "kind | talks to")) == set(PROVIDER_FIELDS)
 
 
-def test_the_layers_are_those_of_the_code() -> None:
+def test_the_prompt_layers_match_the_code() -> None:
     assert first_cells("prompts", "in Python") == list(inspect.signature(layered_prompt).parameters)
 
 
-def test_the_transports_are_those_of_the_code() -> None:
+def test_the_transports_match_the_code() -> None:
     kinds = {
         get_args(model)[0].model_fields["kind"].default
         for model in get_args(get_args(Transport.__value__)[0])
@@ -184,7 +188,7 @@ def test_the_transports_are_those_of_the_code() -> None:
     assert set(first_cells("tools", "transport")) == kinds
 
 
-def test_the_answers_that_ask_to_try_again_are_those_of_the_code() -> None:
+def test_the_retryable_responses_match_the_code() -> None:
     asking = ", ".join(map(str, sorted(ASKS_TO_TRY_AGAIN)))
     assert f"\n| {asking}, or 503 with `Retry-After` |" in Page(FOLDER / "tools.md").prose
 
@@ -218,12 +222,19 @@ def messages(page: Page) -> list[str]:
 
 
 @pytest.mark.parametrize("name", GUIDES)
-def test_the_messages_are_those_of_the_code(name: str) -> None:
+def test_the_messages_match_the_code(name: str) -> None:
     quoted = messages(Page(FOLDER / f"{name}.md"))
     assert quoted
     for message in quoted:
         for piece in message.split(ANYTHING):
             assert piece.strip() in texts(), message
+
+
+@pytest.mark.parametrize("name", GUIDES)
+def test_a_page_with_requests_leads_to_them_in_typescript(name: str) -> None:
+    page = Page(FOLDER / f"{name}.md")
+    if any("curl" in block.text for block in page.blocks):
+        assert page.of("typescript") or "(clients.md)" in page.prose
 
 
 # -- blocks
@@ -265,8 +276,8 @@ def test_a_tool_fits_into_a_spec(block: Block) -> None:
 
 
 @each("event")
-def test_an_event_is_one_of_the_catalogue(block: Block) -> None:
-    assert not isinstance(parse_event(json.loads(block.text)), UnknownEvent)
+def test_events_are_in_the_catalog(block: Block) -> None:
+    TypeAdapter(Event).validate_json(block.text)
 
 
 @each("project")
@@ -282,17 +293,36 @@ def test_entry_points_lead_to_functions_on_the_page(block: Block) -> None:
     assert set(entry_points(block.text).values()) == defined
 
 
+def test_the_tutorial_with_a_model_is_a_valid_system(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Apply the changes of the last step to the files of the page. The test in a browser follows the page without them."""
+    tutorial = Page(FOLDER / "tutorial.md")
+    for block in tutorial.of("program"):
+        assert block.file is not None
+        (tmp_path / block.file).write_text(block.text, "utf-8")
+    changes = next(block.text for block in tutorial.of("fragment") if "agents.py" in block.text)
+    (model,) = re.findall(r"^MODEL = .*$", changes, re.MULTILINE)
+    agents = (tmp_path / "agents.py").read_text("utf-8").replace('MODEL = "none"', model)
+    assert model in agents
+    (tmp_path / "agents.py").write_text(f"{agents}\n{changes}", "utf-8")
+    monkeypatch.syspath_prepend(tmp_path)
+    names = runpy.run_path(str(tmp_path / "agents.py"))
+    assert names["system"].interpreter is None
+    assert {agent.model.provider for agent in names["system"].agents} == {"anthropic"}
+    for module in ("tools", "shop"):
+        sys.modules.pop(module)
+
+
 # -- the reader of the pages itself
 
 
 @pytest.mark.parametrize("block", ["python\nx = 1\n", "json\n{}\n", "\nplain\n", "yaml\na: 1\n"])
-def test_a_block_that_nothing_checks_is_refused(block: str, tmp_path: Path) -> None:
+def test_an_unchecked_block_is_rejected(block: str, tmp_path: Path) -> None:
     (tmp_path / "page.md").write_text(f"Text.\n\n```{block}```\n")
     with pytest.raises(Unknown, match=r"page\.md:3"):
         _ = Page(tmp_path / "page.md").blocks
 
 
-def test_a_fence_that_is_not_closed_is_refused(tmp_path: Path) -> None:
+def test_an_unclosed_fence_is_rejected(tmp_path: Path) -> None:
     (tmp_path / "page.md").write_text("```text\nhello\n")
     with pytest.raises(Unknown, match="not closed"):
         _ = Page(tmp_path / "page.md").blocks
@@ -313,5 +343,5 @@ def test_a_fence_that_is_not_closed_is_refused(tmp_path: Path) -> None:
         ("a\n", "", False),
     ],
 )
-def test_what_is_printed_is_compared(said: str, expected: str, same: bool) -> None:
+def test_printed_output_is_compared(said: str, expected: str, same: bool) -> None:
     assert matches(said, expected) is same

@@ -1,4 +1,4 @@
-"""The image and the compose file, read without Docker: what they name is there."""
+"""The image and the compose file, read without Docker: the files that they name exist."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ import yaml
 
 from app.commands.main import cli
 from app.settings import Settings
+from docsite.freshness import SOURCES
 
 ROOT = Path(__file__).parents[3]
 DOCKERFILE = (ROOT / "Dockerfile").read_text("utf-8").replace("\\\n", " ")
@@ -34,7 +35,7 @@ def commands() -> set[str]:
     return set(getattr(group, "commands", {}))
 
 
-def test_what_is_copied_is_there_and_not_ignored() -> None:
+def test_copied_files_exist_and_are_not_ignored() -> None:
     ignored = (ROOT / ".dockerignore").read_text("utf-8").splitlines()
     assert "*" in ignored
     for source in copied():
@@ -42,14 +43,15 @@ def test_what_is_copied_is_there_and_not_ignored() -> None:
         assert f"!{source}" in ignored, source
 
 
-def test_everything_that_the_packages_are_built_from_is_copied() -> None:
+def test_all_package_sources_are_copied() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))
     wheel = project["tool"]["hatch"]["build"]["targets"]["wheel"]
     needed = {*wheel["packages"], *wheel["force-include"], project["project"]["readme"], "pyproject.toml"}
-    assert needed <= set(copied())
+    site = {"hatch_build.py", *(source.partition("/")[0] for source in SOURCES)}
+    assert needed | site <= set(copied())
 
 
-def test_the_image_starts_a_command_that_there_is() -> None:
+def test_the_image_starts_an_existing_command() -> None:
     (entry,) = instructions("ENTRYPOINT")
     (command,) = instructions("CMD")
     (script,) = (e for e in entry_points(group="console_scripts") if [e.name] == json.loads(entry))
@@ -57,7 +59,7 @@ def test_the_image_starts_a_command_that_there_is() -> None:
     assert json.loads(command)[0] in commands()
 
 
-def test_the_image_runs_as_a_user_that_it_makes_and_stops_on_sigterm() -> None:
+def test_the_image_runs_as_its_own_user_and_stops_on_sigterm() -> None:
     (user,) = instructions("USER")
     assert user != "root"
     assert f" {user}\n" in DOCKERFILE.partition("RUN useradd")[2].partition("WORKDIR")[0]
@@ -71,7 +73,7 @@ def test_the_dependencies_come_from_the_lock_with_hashes() -> None:
     assert "--no-deps --no-build-isolation -w /wheels ./sdk/python ." in DOCKERFILE
 
 
-def test_the_health_check_is_python_that_asks_readyz() -> None:
+def test_the_health_check_requests_readyz() -> None:
     (check,) = re.findall(r"^HEALTHCHECK .*? CMD (\[.*\])$", DOCKERFILE, re.MULTILINE)
     program, option, code = json.loads(check)
     assert (program, option) == ("python", "-c")
@@ -107,7 +109,7 @@ def test_the_compose_file_gives_each_process_the_same_files() -> None:
     assert made in DOCKERFILE.partition("USER ")[0]
 
 
-def test_no_password_stands_in_the_compose_file() -> None:
+def test_the_compose_file_has_no_password() -> None:
     text = (ROOT / "docker-compose.yml").read_text("utf-8")
     for name in ("POSTGRES_PASSWORD", "PLANGATE_SECRET_KEY"):
         assert f"${{{name}:?" in text

@@ -1,4 +1,4 @@
-"""docs/performance.md has what the suites of `make bench` measured."""
+"""docs/performance.md has the tables of `make bench`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""docs/lifecycles.md is what the tables say, and no table is missing."""
+"""docs/lifecycles.md and the triggers match the transition tables."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tests.pure.docs.lifecycles_page import NOTES, PAGE, TABLES, TRIGGERS, page,
 ROOT = Path(__file__).parents[3]
 
 
-def test_the_diagrams_are_those_of_the_tables() -> None:
+def test_the_diagrams_match_the_tables() -> None:
     assert PAGE.read_text("utf-8") == page(), "run: python -m tests.pure.docs.lifecycles_page"
 
 
@@ -21,6 +21,6 @@ def test_every_lifecycle_is_on_the_page() -> None:
     assert {life.name for life in found} == {life.name for life, _ in NOTES}
 
 
-def test_the_triggers_are_those_of_the_tables() -> None:
+def test_the_triggers_match_the_tables() -> None:
     assert TRIGGERS.read_text("utf-8") == triggers(), "run: python -m tests.pure.docs.lifecycles_page"
     assert [life for life, _ in TABLES] == [life for life, _ in NOTES]

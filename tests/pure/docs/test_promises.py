@@ -1,4 +1,4 @@
-"""PROMISES.md: each promise once, each with tests that exist or an honest word that there is none."""
+"""PROMISES.md: each promise once, with existing tests or an explicit statement that there is none."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ def test_every_promise_is_there_once_in_order() -> None:
 
 
 @pytest.mark.parametrize(("name", "text"), PROMISE.findall(TEXT), ids=lambda part: str(part)[:3])
-def test_a_promise_names_its_proof_or_says_that_there_is_none(name: str, text: str) -> None:
+def test_a_promise_names_its_proof_or_its_absence(name: str, text: str) -> None:
     assert TEST.search(text) or "- Not proven yet" in text or "- Not built yet" in text, name
 
 
 @pytest.mark.parametrize(("path", "test"), sorted(set(TEST.findall(TEXT))))
-def test_a_test_that_is_named_exists(path: str, test: str) -> None:
+def test_named_tests_exist(path: str, test: str) -> None:
     assert test in functions(path)
 
 
-def test_nothing_that_looks_like_a_test_escapes() -> None:
+def test_every_test_reference_is_recognized() -> None:
     assert TEXT.count("tests/") == len(TEST.findall(TEXT))

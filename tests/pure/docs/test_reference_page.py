@@ -1,4 +1,4 @@
-"""docs/reference.md is what the library's docstrings say, and has every public name once."""
+"""docs/reference.md matches the library's docstrings and lists every public name once."""
 
 from __future__ import annotations
 
@@ -12,6 +12,6 @@ def test_the_page_is_up_to_date() -> None:
     assert PAGE.read_text("utf-8") == page(), "run: python -m tests.pure.docs.reference_page"
 
 
-def test_every_public_name_has_its_place() -> None:
+def test_every_public_name_is_listed_once() -> None:
     listed = [*ALIASES, *(name for _, _, names in AREAS for name in names)]
     assert sorted(listed) == plangate.__all__

@@ -1,27 +1,30 @@
-"""The pages that the service serves: every file of docs/, links between them that lead somewhere, and their headers."""
+"""The site of the documentation as the service serves it: addresses, links, Markdown, headers."""
 
 from __future__ import annotations
 
 import posixpath
 import re
 from collections.abc import AsyncIterator
+from functools import cache
 from html.parser import HTMLParser
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 
 import httpx
 import pytest
 import pytest_asyncio
 
 from app.api.http import create_app
-from app.api.pages.documentation import Documentation, GuidePage, relative_link
-from app.api.pages.responses import prefers_markdown
+from app.api.pages.guides import site, site_policy
+from app.api.pages.responses import prefers_markdown, relative_link
+from docsite.build import build_if_stale, load_documentation
+from docsite.pages import API, DECISIONS, Page
+from tests.support.guides import ROOT
 
-ROOT = Path(__file__).parents[3]
-DOCUMENTATION = Documentation(ROOT)
+DOCUMENTATION = load_documentation()
 PAGES = list(DOCUMENTATION.pages.values())
-OUTSIDE = ("https://", "http://")
+ELSEWHERE = ("https://", "http://")
 
-each_page = pytest.mark.parametrize("page", PAGES, ids=lambda page: page.address)
+each_page = pytest.mark.parametrize("page", PAGES, ids=lambda page: page.path)
 
 
 class Parts(HTMLParser):
@@ -31,7 +34,6 @@ class Parts(HTMLParser):
         super().__init__()
         self.links: list[str] = []
         self.ids: set[str] = set()
-        self.text = ""
         self.feed(text)
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
@@ -39,8 +41,17 @@ class Parts(HTMLParser):
         self.links += [values[name] or "" for name in ("href", "src") if name in values]
         self.ids |= {values["id"] or ""} if "id" in values else set()
 
-    def handle_data(self, data: str) -> None:
-        self.text += data
+
+@pytest.fixture(scope="module", autouse=True)
+def _built() -> None:
+    build_if_stale()
+    site.cache_clear()
+    site_policy.cache_clear()
+
+
+@cache
+def parts(path: str) -> Parts:
+    return Parts(site()[path].read_text("utf-8"))
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="session")
@@ -50,102 +61,49 @@ async def http() -> AsyncIterator[httpx.AsyncClient]:
         yield client
 
 
-def test_every_file_of_the_documentation_is_a_page() -> None:
-    files = {path.relative_to(ROOT).as_posix() for path in (ROOT / "docs").rglob("*.md")} | {"README.md"}
-    assert {str(page.path) for page in PAGES} == files
-    assert {"guides", "guides/operations", "guides/tools", "guides/event-catalog"} <= set(DOCUMENTATION.pages)
-    assert any(address.startswith("guides/decisions/0001-") for address in DOCUMENTATION.pages)
+def directives(response: httpx.Response) -> dict[str, set[str]]:
+    policy = response.headers["content-security-policy"]
+    named = (part.strip().split(" ") for part in policy.split(";"))
+    return {name: set(values) for name, *values in named}
 
 
 @each_page
-async def test_links_of_a_page_lead_to_pages_and_anchors(page: GuidePage, http: httpx.AsyncClient) -> None:
-    response = await http.get(f"/{page.address}")
-    assert response.status_code == 200
-    assert " style=" not in response.text  # the policy forbids it
-    for link in Parts(response.text).links:
-        if link.startswith(OUTSIDE):
+def test_links_of_a_page_lead_to_pages_and_anchors(page: Page) -> None:
+    path = page.path.removesuffix(".md") + ".html"
+    for link in parts(path).links:
+        if link.startswith(ELSEWHERE):
             continue
         name, _, anchor = link.partition("#")
-        address = (
-            posixpath.normpath(posixpath.join(posixpath.dirname(page.address), name))
-            if name
-            else page.address
-        )
-        if address == "docs":
-            continue
-        target = await http.get(f"/{address}")
-        assert target.status_code == 200, link
-        assert not anchor or anchor in Parts(target.text).ids, link
+        target = posixpath.normpath(posixpath.join(posixpath.dirname(path), name)) if name else path
+        target = "index.html" if target == "." else target
+        assert target in site(), link
+        assert not anchor or anchor in parts(target).ids, link
 
 
 @each_page
-async def test_links_of_markdown_lead_to_markdown(page: GuidePage, http: httpx.AsyncClient) -> None:
-    response = await http.get(f"/{page.address}.md")
+async def test_links_of_markdown_lead_to_markdown(page: Page, http: httpx.AsyncClient) -> None:
+    response = await http.get(f"/guides/{page.path}")
     assert response.headers["content-type"].startswith("text/markdown")
-    folder = posixpath.dirname(page.address)
-    served = GuidePage(PurePosixPath("x"), page.address, page.section, response.text)
+    served = Page(page.file, page.path, response.text)
     for link in served.links():
-        if not link.startswith((*OUTSIDE, "#")):
-            address = posixpath.normpath(posixpath.join(folder, link.partition("#")[0]))
-            assert address.endswith(".md"), link
-            assert address.removesuffix(".md") in DOCUMENTATION.pages, link
+        if not link.startswith((*ELSEWHERE, "#", "/")):
+            target = posixpath.join(posixpath.dirname(page.path), link.partition("#")[0])
+            assert posixpath.normpath(target) in site(), link
+            assert target.endswith((".md", ".png")), link
 
 
-def test_a_link_to_a_file_that_is_not_served_is_text() -> None:
-    page = DOCUMENTATION.pages["guides/artifacts"]
-    (link,) = re.findall(r"\[([^\]]*)\]\(\.\./\.\./examples/handover\)", page.source)
-    for text in (DOCUMENTATION.markdown(page), Parts(DOCUMENTATION.html(page)).text):
-        assert link.strip("`") in text
-        assert "../examples/handover" not in text
-
-
-def test_a_new_link_is_not_replaced_again(tmp_path: Path) -> None:
-    (tmp_path / "docs/guides").mkdir(parents=True)
-    (tmp_path / "README.md").write_text("# Top\n")
-    (tmp_path / "docs/guides/README.md").write_text("# Guides\n")
-    (tmp_path / "docs/guides/events.md").write_text("# Follow\n")
-    (tmp_path / "docs/events.md").write_text("# Events\n")
-    (tmp_path / "docs/page.md").write_text(
-        "# GuidePage\n\n[a](guides/events.md) [b](events.md#x) [c](missing.md)\n"
-    )
-    documentation = Documentation(tmp_path)
-    text = documentation.markdown(documentation.pages["guides/page"])
-    assert "[a](events.md) [b](event-catalog.md#x) c" in text
-
-
-def test_pages_show_no_comments_and_run_no_html(tmp_path: Path) -> None:
-    page = GuidePage(
-        PurePosixPath("docs/x.md"),
-        "guides/x",
-        "pages",
-        "# X\n\n<!-- begin -->\n\nA <script>alert(1)</script> `<b>`\n",
-    )
-    html = DOCUMENTATION.html(page)
-    assert "<script" not in html
-    assert "begin" not in html
-    assert "<code>&lt;b&gt;</code>" in html
-
-
-def test_cells_of_tables_are_aligned_by_their_class() -> None:
-    page = GuidePage(
-        PurePosixPath("docs/x.md"), "guides/x", "pages", "| a | b |\n| ---: | --- |\n| 1 | 2 |\n"
-    )
-    assert '<td class="align-right">1</td>\n<td>2</td>' in DOCUMENTATION.html(page)
-
-
-@pytest.mark.parametrize(
-    ("origin", "target", "link"),
-    [
-        ("guides", "guides/tools", "guides/tools"),
-        ("guides/tools", "guides", "../guides"),
-        ("guides/tools", "guides/plans", "plans"),
-        ("guides/decisions/0001", "guides/tools", "../tools"),
-        ("guides/decisions/0001", "assets/guides.css", "../../assets/guides.css"),
-        ("docs", "guides", "guides"),
-    ],
-)
-def test_links_are_relative(origin: str, target: str, link: str) -> None:
-    assert relative_link(origin, target) == link
+async def test_one_address_is_html_for_people_and_markdown_for_agents(http: httpx.AsyncClient) -> None:
+    source = (ROOT / "docs/operations.md").read_text("utf-8")
+    html = await http.get("/guides/operations", headers={"accept": "text/html"})
+    assert html.headers["content-type"].startswith("text/html")
+    assert "<h1" in html.text
+    assert html.content == (await http.get("/guides/operations.html")).content
+    markdown = await http.get("/guides/operations", headers={"accept": "text/markdown"})
+    assert markdown.headers["content-type"].startswith("text/markdown")
+    assert markdown.text.splitlines()[0] == source.splitlines()[0]
+    assert markdown.content == (await http.get("/guides/operations.md")).content
+    assert "accept" in html.headers["vary"]
+    assert "accept" in markdown.headers["vary"]
 
 
 @pytest.mark.parametrize(
@@ -166,41 +124,49 @@ def test_markdown_is_for_clients_that_name_it(accept: str, markdown: bool) -> No
     assert prefers_markdown(accept) is markdown
 
 
-async def test_one_address_is_html_for_people_and_markdown_for_agents(http: httpx.AsyncClient) -> None:
-    source = (ROOT / "docs/operations.md").read_text("utf-8")
-    html = await http.get("/guides/operations", headers={"accept": "text/html"})
-    assert html.headers["content-type"].startswith("text/html")
-    assert "<h1" in html.text
-    markdown = await http.get("/guides/operations", headers={"accept": "text/markdown"})
-    assert markdown.headers["content-type"].startswith("text/markdown")
-    assert markdown.text.splitlines()[0] == source.splitlines()[0]
-    assert markdown.content == (await http.get("/guides/operations.md")).content
-    assert html.headers["vary"] == markdown.headers["vary"] == "accept"
+async def test_the_policy_allows_the_code_of_the_theme_by_hash_and_nothing_inline(
+    http: httpx.AsyncClient,
+) -> None:
+    page = await http.get("/guides/security")
+    policy = directives(page)
+    assert policy["default-src"] == policy["base-uri"] == policy["form-action"] == {"'none'"}
+    assert policy["frame-ancestors"] == {"'none'"}
+    assert policy["connect-src"] == policy["worker-src"] == {"'self'"}
+    for name in ("script-src", "style-src"):
+        assert {value for value in policy[name] if not value.startswith("'sha256-")} == {"'self'"}
+    assert page.headers["x-content-type-options"] == "nosniff"
+    assert not [link for link in Parts(page.text).links if link.startswith("//")]
 
 
-async def test_pages_allow_no_script_and_nothing_from_elsewhere(http: httpx.AsyncClient) -> None:
-    response = await http.get("/guides/security")
-    policy = dict(
-        part.strip().split(" ", 1) for part in response.headers["content-security-policy"].split(";")
-    )
-    assert policy["default-src"] == policy["base-uri"] == policy["form-action"] == "'none'"
-    assert policy["frame-ancestors"] == "'none'"
-    assert "script-src" not in policy
-    assert response.headers["x-content-type-options"] == "nosniff"
-    parts = Parts(response.text)
-    assert "<script" not in response.text
-    assert not [link for link in parts.links if link.startswith("//")]
+@pytest.mark.parametrize("path", ["/docs", "/console", "/console/assets/app.js"])
+async def test_no_other_path_allows_inline_code_by_hash(path: str, http: httpx.AsyncClient) -> None:
+    policy = directives(await http.get(path))
+    assert policy["script-src"] == {"'self'"}
+    assert policy["style-src"] == {"'self'"}
 
 
-async def test_a_page_that_the_client_has_is_not_sent_again(http: httpx.AsyncClient) -> None:
+async def test_a_cached_page_is_not_sent_again(http: httpx.AsyncClient) -> None:
     first = await http.get("/guides/tools")
+    assert first.headers["content-encoding"] == "gzip"
     again = await http.get("/guides/tools", headers={"if-none-match": f'"x", W/{first.headers["etag"]}'})
     assert (again.status_code, again.content) == (304, b"")
     assert (await http.get("/guides/tools", headers={"if-none-match": '"x"'})).status_code == 200
+    plain = await http.get("/guides/tools", headers={"accept-encoding": "identity"})
+    assert "content-encoding" not in plain.headers
+    assert plain.content == first.content
 
 
 @pytest.mark.parametrize(
-    "path", ["/guides/none", "/guides/../README", "/guides/%2e%2e/settings", "/assets/none.css"]
+    "path",
+    [
+        "/guides/none",
+        "/guides/none.md",
+        "/guides/../README",
+        "/guides/%2e%2e/favicon.svg",
+        "/guides/policy.json",
+        "/guides/inputs.sha256",
+        "/assets/none.css",
+    ],
 )
 async def test_unknown_pages_are_not_found(path: str, http: httpx.AsyncClient) -> None:
     response = await http.get(path)
@@ -208,19 +174,53 @@ async def test_unknown_pages_are_not_found(path: str, http: httpx.AsyncClient) -
     assert response.json()["type"] == "not_found"
 
 
-async def test_the_index_of_guides_has_one_address(http: httpx.AsyncClient) -> None:
-    response = await http.get("/guides/")
-    assert (response.status_code, response.headers["location"]) == (308, "../guides")
+async def test_a_checkout_without_the_site_says_how_to_build_it(
+    http: httpx.AsyncClient, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("app.api.pages.guides.SITE", tmp_path)
+    site.cache_clear()
+    try:
+        response = await http.get("/guides/tools")
+    finally:
+        site.cache_clear()
+    assert response.status_code == 404
+    assert "make docs" in response.json()["detail"]
+
+
+async def test_the_index_is_below_a_slash_so_that_its_links_hold(http: httpx.AsyncClient) -> None:
+    response = await http.get("/guides")
+    assert (response.status_code, response.headers["location"]) == (307, "guides/")
+    html = await http.get("/guides/")
+    assert "tutorial.html" in Parts(html.text).links
+    for markdown in (
+        await http.get("/guides", headers={"accept": "text/markdown"}),
+        await http.get("/guides.md"),
+    ):
+        assert "](guides/tutorial.md)" in markdown.text
 
 
 async def test_llms_txt_lists_every_page_and_the_full_text_has_the_guides(http: httpx.AsyncClient) -> None:
     listed = await http.get("/llms.txt")
     assert listed.headers["content-type"].startswith("text/plain")
     links = re.findall(r"^- \[[^\]]+\]\(([^)]+)\): \S", listed.text, re.MULTILINE)
-    assert sorted(link.removesuffix(".md") for link in links) == sorted(DOCUMENTATION.pages)
+    assert sorted(links) == sorted(f"guides/{page.path}" for page in PAGES)
     for link in links:
         assert (await http.get(f"/{link}")).status_code == 200
     full = (await http.get("/llms-full.txt")).text
     assert full.startswith(listed.text)
     for page in PAGES:
-        assert (f"\nPage: {page.address}.md\n" in full) is (page.section != "decisions")
+        assert (f"\nPage: [{page.path}](guides/{page.path})\n" in full) is (
+            page.section not in (API, DECISIONS)
+        )
+
+
+@pytest.mark.parametrize(
+    ("origin", "target", "link"),
+    [
+        ("console", "console/assets/app.js", "console/assets/app.js"),
+        ("console/inbox/apr_1", "assets/favicon.svg", "../../assets/favicon.svg"),
+        ("console/queries", "guides", "../guides"),
+    ],
+)
+def test_links_of_the_console_are_relative(origin: str, target: str, link: str) -> None:
+    assert relative_link(origin, target) == link

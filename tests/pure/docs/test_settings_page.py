@@ -1,4 +1,4 @@
-"""docs/settings.md says what app/settings.py says: every setting, its default, its meaning, nothing else."""
+"""docs/settings.md matches app/settings.py: every setting, its default and its meaning."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ def default(field: FieldInfo) -> str:
     return "none" if field.default in (None, [], {}) else f"`{field.default}`"
 
 
-def test_the_table_is_that_of_the_settings() -> None:
+def test_the_table_matches_the_settings() -> None:
     table = PAGE.partition("| --- | --- | --- |\n")[2].partition("\n\n")[0]
     assert table.splitlines() == [row(name, field) for name, field in Settings.model_fields.items()]
 
 
-def test_no_page_names_a_setting_that_there_is_not() -> None:
+def test_pages_name_only_existing_settings() -> None:
     root = Path(__file__).parents[3]
     known = {str(f.validation_alias or f"PLANGATE_{n.upper()}") for n, f in Settings.model_fields.items()}
     known |= {"PLANGATE_URL", "PLANGATE_API_KEY"}  # the library's

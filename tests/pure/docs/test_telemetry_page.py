@@ -1,4 +1,4 @@
-"""docs/telemetry.md names what is told, all of it, as the code does."""
+"""docs/telemetry.md names every metric and attribute of the code."""
 
 from __future__ import annotations
 
@@ -25,19 +25,19 @@ def shown(metric: Metric) -> str:
     return f"{metric.name}_total" if metric.type == "counter" else metric.name
 
 
-def test_the_table_of_the_installation_is_that_of_the_code() -> None:
+def test_the_installation_metrics_match_the_code() -> None:
     assert rows("| series | label | means |") == {
         f"{NAMESPACE}_{name}": (f"`{label}`" if label else "", text)
         for name, (text, label) in COUNTED.items()
     }
 
 
-def test_the_table_of_a_process_is_that_of_the_code() -> None:
+def test_the_process_metrics_match_the_code() -> None:
     metrics = Metrics()
     labels = {
         collector._name: ", ".join(f"`{label}`" for label in collector._labelnames)
-        for name in Metrics.__dataclass_fields__
-        if hasattr(collector := getattr(metrics, name), "_labelnames")
+        for collector in vars(metrics).values()
+        if hasattr(collector, "_labelnames")
     }
     expected = {
         shown(metric): (labels[metric.name], metric.documentation) for metric in metrics.registry.collect()
@@ -48,7 +48,7 @@ def test_the_table_of_a_process_is_that_of_the_code() -> None:
     assert rows("| series | labels | means |") == expected
 
 
-def test_every_attribute_of_a_span_is_named_and_none_that_there_is_not() -> None:
+def test_span_attributes_match_the_code() -> None:
     known = {
         value
         for value in vars(names).values()
@@ -58,7 +58,7 @@ def test_every_attribute_of_a_span_is_named_and_none_that_there_is_not() -> None
     assert known - {names.TOKEN_TYPE} == named
 
 
-def test_rules_ask_for_series_that_there_are() -> None:
+def test_alert_rules_use_existing_series() -> None:
     known = {*rows("| series | label | means |"), *rows("| series | labels | means |")}
     named = set(re.findall(r"plangate_[a-z_]+", PAGE))
     assert {name.removesuffix("_bucket") for name in named} <= known

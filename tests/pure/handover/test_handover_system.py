@@ -1,4 +1,4 @@
-"""The hand-over example as data, and the functions of its own: the check, and what stands in for a model's writing."""
+"""The hand-over example as data, and its own functions: the check, and the replacement of a model's writing."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ def wire(*, scripted: bool) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("scripted", [True, False])
-def test_what_is_dumped_is_the_wire_form(scripted: bool) -> None:
+def test_a_dump_is_the_wire_form(scripted: bool) -> None:
     dumped = json.loads(json.dumps(wire(scripted=scripted)))
     assert RuntimeSpec.model_validate(dumped).to_wire() == dumped
     assert assemble(dumped).wire == dumped
 
 
-def test_without_a_model_there_is_one_more_tool_and_nothing_else_differs() -> None:
+def test_the_scripted_system_has_only_one_more_tool() -> None:
     without, asked = wire(scripted=True), wire(scripted=False)
     assert without.pop("interpreter") == "scripted" and "interpreter" not in asked
     assert [tool["name"] for tool in asked["tools"]] == ["check_table"]
@@ -60,7 +60,7 @@ def test_the_coordinator_can_neither_read_nor_write_a_file() -> None:
     }
 
 
-def test_scripts_have_the_id_of_the_report_and_find_all_others_out() -> None:
+def test_scripts_know_only_the_id_of_the_report() -> None:
     text = as_script(RECORD)
     assert text.count("art_") == text.count(RECORD["id"]) == 1
     assert RECORD["id"] in in_words(RECORD) and RECORD["summary"] in in_words(RECORD)
@@ -77,7 +77,7 @@ def test_an_expression_of_the_called_agent_is_a_literal_for_the_caller() -> None
 # The check.
 
 
-def test_the_table_has_the_fault_that_was_reported_and_one_more() -> None:
+def test_the_table_has_the_reported_fault_and_one_more() -> None:
     assert rates.find_faults(TABLE) == [OVERLAP, GAP]
     assert rates.find_faults((FILES / "rates/abroad.toml").read_text()) == []
 
@@ -105,7 +105,7 @@ def test_faults_of_tables(table: str, found: list[str]) -> None:
     assert rates.find_faults(table) == found
 
 
-def test_what_is_no_toml_is_a_fault() -> None:
+def test_invalid_toml_is_a_fault() -> None:
     (fault,) = rates.find_faults("[[band\n")
     assert fault.startswith("This is not TOML: ")
 
@@ -126,7 +126,7 @@ def checked_by_id(table: str) -> Checked:
     return Checked.model_validate(found)
 
 
-def test_the_report_of_the_check_names_what_it_found() -> None:
+def test_the_check_report_names_its_findings() -> None:
     checked = checked_by_id(TABLE)
     assert (checked.passed, checked.summary) == (False, "Failed with 2 faults: the report names them.")
     assert f"- {OVERLAP}\n- {GAP}\n" in checked.report
@@ -137,7 +137,7 @@ def test_the_report_of_the_check_names_what_it_found() -> None:
 # What stands in for a model.
 
 
-def test_a_design_is_made_from_report_and_table_and_a_change_from_the_design() -> None:
+def test_the_design_follows_the_report_and_the_change_the_design() -> None:
     design = standin.design((FILES / REPORT).read_text(), TABLE)
     assert design["summary"] == "Closes the gap that 19.95 kg falls into: the band below it is made longer."
     change = standin.change(design["content"], TABLE)
@@ -148,7 +148,7 @@ def test_a_design_is_made_from_report_and_table_and_a_change_from_the_design() -
     assert rates.find_faults(patched.replace(second["old"], second["new"])) == []
 
 
-def test_it_cannot_write_about_what_it_has_not_read() -> None:
+def test_an_agent_cannot_write_about_unread_files() -> None:
     with pytest.raises(ValueError, match=re.escape("The report names no weight.")):
         standin.design("Something is wrong.", TABLE)
     with pytest.raises(ValueError, match=re.escape("The table has a price for 3.0 kg.")):
@@ -159,7 +159,7 @@ def test_it_cannot_write_about_what_it_has_not_read() -> None:
         standin.change("Change `x = 1` to `x = 2`", TABLE)
 
 
-def test_the_files_are_what_the_readme_says() -> None:
+def test_the_files_match_the_readme() -> None:
     assert sorted(p.name for p in FILES.rglob("*.*")) == [
         "abroad.toml",
         "domestic.toml",

@@ -1,4 +1,4 @@
-"""Frames of a stream: chunks that stay small, bodies that readers share, heartbeats between frames."""
+"""Frames of a stream: small chunks, shared bodies, heartbeats between frames."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from app.journal import frames, store
+from app.journal.limits import StreamLimits
 from app.journal.models import LARGE_EVENT_BYTES, LargeEvent, StoredEvent
 from app.journal.shared_bodies import EventDeleted, SharedBodies
 
@@ -46,8 +47,13 @@ async def batches(*found: frames.Batch) -> AsyncGenerator[frames.Batch, None]:
         yield batch
 
 
-async def encoded(bodies: SharedBodies, *found: frames.Batch) -> list[bytes]:
-    return [chunk async for chunk in frames.encode_frames(bodies, "acme", batches(*found), always, b"")]
+LIMITS = StreamLimits()
+
+
+async def encoded(bodies: SharedBodies, *found: frames.Batch, limits: StreamLimits = LIMITS) -> list[bytes]:
+    return [
+        chunk async for chunk in frames.encode_frames(bodies, "acme", batches(*found), always, limits, b"")
+    ]
 
 
 @pytest.mark.parametrize("room", [len(BODY), 0])
@@ -67,7 +73,8 @@ async def test_readers_of_one_large_event_share_one_copy() -> None:
     journal = Journal()
     bodies = SharedBodies(journal.read, len(BODY))
     streams = [
-        frames.encode_frames(bodies, "acme", batches([("c", "qry_1", LARGE)]), always) for _ in range(60)
+        frames.encode_frames(bodies, "acme", batches([("c", "qry_1", LARGE)]), always, LIMITS)
+        for _ in range(60)
     ]
     for _ in range(3):
         await asyncio.gather(*(anext(s) for s in streams))
@@ -77,10 +84,10 @@ async def test_readers_of_one_large_event_share_one_copy() -> None:
     assert bodies.shared_bytes == 0
 
 
-async def test_a_large_event_that_is_deleted_ends_its_stream_within_the_frame() -> None:
+async def test_deleting_a_large_event_ends_its_stream() -> None:
     journal = Journal()
     bodies = SharedBodies(journal.read, 0)
-    stream = frames.encode_frames(bodies, "acme", batches([("c", "qry_1", LARGE)], []), always)
+    stream = frames.encode_frames(bodies, "acme", batches([("c", "qry_1", LARGE)], []), always, LIMITS)
     await anext(stream)
     journal.body = None
     with pytest.raises(EventDeleted):
@@ -94,10 +101,15 @@ async def test_chunks_of_many_events_stay_small() -> None:
     assert b"".join(chunks).count(b"\n\n") == 200
 
 
-async def test_heartbeats_come_between_frames(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(frames, "HEARTBEAT_INTERVAL_S", 0)
+async def test_heartbeats_come_between_frames() -> None:
     event = StoredEvent(1, "text", b'{"type":"text"}')
-    chunks = await encoded(SharedBodies(Journal().read, 0), [], [("c1", "qry_1", event)], [])
+    chunks = await encoded(
+        SharedBodies(Journal().read, 0),
+        [],
+        [("c1", "qry_1", event)],
+        [],
+        limits=StreamLimits(heartbeat_interval_s=0),
+    )
     assert chunks == [
         frames.HEARTBEAT_FRAME,
         b'id: c1\nevent: text\ndata: {"seq":1,"type":"text"}\n\n',
@@ -105,15 +117,16 @@ async def test_heartbeats_come_between_frames(monkeypatch: pytest.MonkeyPatch) -
     ]
 
 
-async def test_a_revoked_key_ends_a_stream_within_a_large_event(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(frames, "KEY_CHECK_INTERVAL_S", 0)
+async def test_a_revoked_key_ends_a_stream_within_a_large_event() -> None:
     valid = True
 
     async def allowed() -> bool:
         return valid
 
     bodies = SharedBodies(Journal().read, len(BODY))
-    stream = frames.encode_frames(bodies, "acme", batches([("c", "qry_1", LARGE)]), allowed)
+    stream = frames.encode_frames(
+        bodies, "acme", batches([("c", "qry_1", LARGE)]), allowed, StreamLimits(key_check_interval_s=0)
+    )
     await anext(stream)
     valid = False
     assert [chunk async for chunk in stream] == []

@@ -1,4 +1,4 @@
-"""Turns of streams at the database: so many at once, openings first, and none is lost."""
+"""Turns of streams at the database: limited, new streams first, none lost."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from app.base.postgres.database import Database
 from app.journal.reads import PrioritySemaphore, StreamReads
 
 
-async def test_a_stream_that_is_opened_goes_before_those_that_read_on() -> None:
+async def test_new_streams_are_served_first() -> None:
     turns = PrioritySemaphore(1)
     order: list[str] = []
 
@@ -37,7 +37,7 @@ async def test_a_stream_that_is_opened_goes_before_those_that_read_on() -> None:
 
 
 @pytest.mark.parametrize("at_once", [1, 2])
-async def test_a_turn_of_one_that_is_cancelled_goes_to_the_next(at_once: int) -> None:
+async def test_the_turn_of_a_canceled_stream_passes_to_the_next(at_once: int) -> None:
     turns = PrioritySemaphore(at_once)
     for _ in range(at_once):
         await turns.acquire(priority=False)
@@ -66,7 +66,7 @@ class Away:
         yield
 
 
-async def test_an_outage_is_found_once_by_all_who_wait() -> None:
+async def test_waiting_streams_detect_an_outage_once() -> None:
     away = Away()
     reads = StreamReads(cast(Database, away), 1)
 

@@ -1,4 +1,4 @@
-"""Deltas of one turn that stand next to each other become one event; nothing else moves."""
+"""Adjacent deltas of one turn become one event; the order does not change."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from typing import Any
 
 from hypothesis import given
 from hypothesis import strategies as st
-from plangate.events import CustomEvent, TextEvent
 
+from app.events import CustomEvent, TextEvent
 from app.journal.hub import MAX_RING_BYTES, QueryFeed
 from app.journal.models import (
     LARGE_EVENT_BYTES,
@@ -42,7 +42,7 @@ def read(item: Event) -> dict[str, Any]:
 
 
 @given(st.lists(DELTAS | EVENTS, max_size=30))
-def test_runs_of_deltas_join_and_the_order_stands(items: list[Event | Delta]) -> None:
+def test_adjacent_deltas_are_merged_in_order(items: list[Event | Delta]) -> None:
     def key(item: Event | Delta) -> Any:
         return id(item) if isinstance(item, Event) else (item.type, item.scope, item.turn)
 
@@ -62,14 +62,14 @@ def test_runs_of_deltas_join_and_the_order_stands(items: list[Event | Delta]) ->
         )
 
 
-def test_an_event_is_one_line_whatever_it_holds() -> None:
+def test_an_event_is_always_one_line() -> None:
     body = event(SCOPES[0], TextEvent, turn=1, text="a\nb\rc\u2028d\x85").body
     assert b"\n" not in body
     assert b"\r" not in body
     assert StoredEvent(7, "text", body).envelope().startswith(b'{"seq":7,"type":"text"')
 
 
-def test_a_record_of_one_entry_is_laid_over_itself() -> None:
+def test_updates_of_one_record_are_merged() -> None:
     opened = Work("w", "p", "tool_call", "n", "a", "running", model="m", input=b"in")
     closed = Work("w", "p", "tool_call", "n", "a", "succeeded", output=b"out")
     (merged,) = merge_records([opened, closed])
@@ -84,7 +84,7 @@ def filled(channel: QueryFeed, first: int, count: int, size: int = 10) -> None:
     channel.add(first, [Event("text", b"x" * size)] * count)
 
 
-def test_a_channel_tells_what_follows_or_that_it_cannot() -> None:
+def test_a_channel_returns_later_events_or_reports_a_gap() -> None:
     channel = QueryFeed()
     assert channel.after(0) is None
     filled(channel, 3, 4)
@@ -109,7 +109,7 @@ def test_a_channel_is_bounded() -> None:
     assert channel.ring[-1].seq == 100
 
 
-def test_a_channel_gives_pages_that_a_stalled_reader_may_hold() -> None:
+def test_a_channel_bounds_its_pages() -> None:
     channel = QueryFeed()
     filled(channel, 1, 10, 10_000)
     first = channel.after(0)
@@ -120,7 +120,7 @@ def test_a_channel_gives_pages_that_a_stalled_reader_may_hold() -> None:
     assert ([e.seq for e in last.events], last.complete) == ([9, 10], True)
 
 
-def test_a_channel_names_a_large_event_and_does_not_hold_it() -> None:
+def test_a_channel_does_not_keep_large_events() -> None:
     channel = QueryFeed()
     filled(channel, 1, 1)
     filled(channel, 2, 1, LARGE_EVENT_BYTES + 1)

@@ -1,4 +1,4 @@
-"""Docstrings of the library, taken apart: what it does, and the sections Args, Attributes, Raises and Example."""
+"""Docstrings of the library, parsed: summary, and the sections Args, Attributes, Raises and Example."""
 
 from __future__ import annotations
 

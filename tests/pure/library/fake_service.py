@@ -1,4 +1,4 @@
-"""A service on loopback that answers the library as a test says, and keeps what it was asked."""
+"""A service on loopback with scripted responses that records requests."""
 
 from __future__ import annotations
 

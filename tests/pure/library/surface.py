@@ -44,6 +44,8 @@ def meaning_of_alias(name: str) -> str:
         if isinstance(node, ast.Assign | ast.AnnAssign) and [ast.unparse(one) for one in targets] == [name]:
             text = ast.unparse(node.value) if node.value is not None else ""
             value = getattr(plangate, name)
+            if get_origin(value) is Literal:  # it may name another Literal
+                return f"Literal[{', '.join(map(repr, get_args(value)))}]"
             with_rules = text.startswith(("Annotated[", "TypeAliasType("))
             return _kind(getattr(value, "__value__", value)) if with_rules else text
     raise LookupError(f"{home.__name__} does not assign {name}")
@@ -159,7 +161,9 @@ def members(value: type[Any]) -> Iterator[tuple[str, Any]]:
     """Public methods and properties that the library itself wrote, in the order of the source."""
     found: dict[str, Any] = {}
     for base in reversed(value.__mro__):
-        if base.__module__.split(".")[0] == "plangate":
+        if (
+            base.__module__.split(".")[0] == "plangate" and base.__module__ != "plangate.api.calls"
+        ):  # generated
             found |= {name: held for name, held in vars(base).items() if not name.startswith(("_", "model_"))}
     yield from (
         (n, held) for n, held in found.items() if inspect.isfunction(held) or isinstance(held, property)

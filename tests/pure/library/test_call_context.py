@@ -1,4 +1,4 @@
-"""The `ctx` of handlers: what it has, under which names, and which names nobody else may take."""
+"""The `ctx` of handlers: its fields, and reserved names."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from plangate.context import Bridge
 from tests.pure.library.fake_service import fake_service
 
 RESERVED = (
-    *("artifacts", "files", "memory", "progress", "references", "resolved_refs", "services", "state"),
+    *("artifacts", "emit", "files", "memory", "progress", "references", "resolved_refs", "services", "state"),
     *("tool_use_id", "work_id"),
     *("get", "items", "keys", "values"),
 )
@@ -54,13 +54,13 @@ def test_a_context_is_a_mapping() -> None:
     assert dict(ctx)["db"] == 1 and len(ctx) == 4
 
 
-def test_a_service_has_its_name_also_where_the_call_has_one_of_its_own() -> None:
+def test_a_service_name_does_not_hide_a_field_of_the_call() -> None:
     ctx = CallContext({"agent": "helper", "inputs": {}}, {"agent": "the author's"})
     assert (ctx.agent, ctx["agent"], ctx.inputs) == ("the author's", "the author's", {})
 
 
 @pytest.mark.parametrize("name", RESERVED)
-def test_names_that_the_context_has_itself_are_refused(name: str) -> None:
+def test_reserved_names_of_the_context_are_rejected(name: str) -> None:
     with pytest.raises(ValueError, match="services cannot be called") as refused:
         opened(services={"db": 1, name: 2})
     assert str(refused.value) == (
@@ -75,7 +75,7 @@ def test_services_are_a_mapping_of_names(services: Any) -> None:
         opened(services=services)
 
 
-def test_what_a_call_does_not_have_is_said() -> None:
+def test_a_missing_attribute_of_a_call_is_reported() -> None:
     ctx = CallContext({"tool_use_id": "wrk_1"}, {"db": 1})
     told = "this call has no 'cb'; it has db, services, tool_use_id. More is given to create_runtime(services=...)"
     with pytest.raises(AttributeError) as absent:
@@ -88,7 +88,7 @@ def test_what_a_call_does_not_have_is_said() -> None:
         _ = ctx._private
 
 
-async def test_what_a_handler_of_a_tool_is_given() -> None:
+async def test_a_tool_handler_gets_its_context() -> None:
     seen: list[CallContext] = []
     tool = define_tool("look", {"id": str}, handler=lambda args, ctx: seen.append(ctx))
     spec = define_runtime("acme", [define_specialist("helper", "m-1", "You help.", tools=[tool])])
@@ -111,7 +111,7 @@ async def test_what_a_handler_of_a_tool_is_given() -> None:
     assert "resolved_refs" not in ctx
 
 
-async def test_what_a_dispatcher_is_given() -> None:
+async def test_a_dispatcher_gets_its_context() -> None:
     seen: list[tuple[Any, CallContext]] = []
     plan = plangate.define_plan("Refunds", {"actions": list[dict]})
     executor = plangate.define_executor("executor", "m-1", "You execute.", plan)

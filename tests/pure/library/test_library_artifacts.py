@@ -1,4 +1,4 @@
-"""Artifacts and state from Python: what is sent for a host, and for a call, where nothing is done twice."""
+"""Artifacts and state from Python: requests of hosts and of calls."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def asked(service: FakeService, method: str, path: str) -> list[dict[str, str]]:
     return [said for (how, where, _, _), said in both if (how, where) == (method, path)]
 
 
-async def test_a_host_publishes_uploads_finds_and_reads() -> None:
+async def test_a_host_publishes_uploads_lists_and_reads() -> None:
     async with fake_service() as service:
         kept(service)
         async with service.runtime(spec()) as runtime:
@@ -71,7 +71,7 @@ async def test_a_host_publishes_uploads_finds_and_reads() -> None:
             assert await runtime.artifacts.lineage("art_1") == {"ancestors": []}
             assert await runtime.artifacts.withdraw("art_1", "Old.") == RECORD
             assert await runtime.artifacts.choose("art_1", ("art_3",), "Better.") == RECORD
-            with pytest.raises(TypeError, match=r"^over must be a list of ids, not a text$"):
+            with pytest.raises(TypeError, match=r"^over must be a list of ids, not a string$"):
                 await runtime.artifacts.choose("art_1", "art_3", "Better.")
             with pytest.raises(plangate.NotFound):
                 await runtime.artifacts.get("art_2")
@@ -103,7 +103,7 @@ async def test_a_host_publishes_uploads_finds_and_reads() -> None:
     assert asked(service, "GET", "/artifacts/art_1/content") == [{"path": "x/y"}]
 
 
-async def test_what_cannot_be_sent_is_refused_at_once() -> None:
+async def test_invalid_content_is_rejected_at_once() -> None:
     async with fake_service() as service:
         kept(service)
         async with service.runtime(spec()) as runtime:
@@ -169,7 +169,7 @@ async def test_a_handler_publishes_and_writes_under_its_call(sync: bool) -> None
     assert writes[0] == {"workId": "wrk_0", "path": "†state.rows", "method": "push", "value": {"n": 1}}
 
 
-def test_keys_are_the_same_when_a_call_is_made_again() -> None:
+def test_idempotency_keys_are_stable_across_repeats() -> None:
     first, again = IdempotencyKeys("wrk_1"), IdempotencyKeys("wrk_1")
     bodies = [{"a": 1}, {"a": 2}, {"a": 1}]
     keys = [first.next_key("/x", body) for body in bodies]
@@ -181,7 +181,7 @@ def test_keys_are_the_same_when_a_call_is_made_again() -> None:
     )
 
 
-async def test_uploads_of_a_call_have_keys_by_what_they_say() -> None:
+async def test_upload_keys_depend_on_their_content() -> None:
     """So that a call that is made again gets the records of before, in whatever order it asks."""
 
     async def upload(args: Any, ctx: Any) -> Any:
@@ -214,7 +214,7 @@ async def test_every_method_of_a_write(method: str) -> None:
     assert posted == {"output": {"write": 3, **expected}}
 
 
-async def test_the_whole_state_and_a_null_in_it() -> None:
+async def test_the_whole_state_and_null_values_are_read() -> None:
     async def look(args: Any, ctx: Any) -> Any:
         return [sorted(await ctx.state.get()), await ctx.state.get("rows.0.n", 5)]
 
@@ -239,7 +239,7 @@ async def test_the_whole_state_and_a_null_in_it() -> None:
         (0, "is not a path: write it as after †state., such as totals.net"),
     ],
 )
-def test_what_is_no_place(place: Any, why: str) -> None:
+def test_invalid_paths_are_rejected(place: Any, why: str) -> None:
     with pytest.raises(ValueError, match="^" + repr(place).replace("|", r"\|")) as refused:
         document_path("state", place)
     assert why in str(refused.value)

@@ -1,4 +1,4 @@
-"""`runtime.files` and `ctx.files`: the requests that they make."""
+"""`runtime.files` and `ctx.files`: their requests."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""References from Python: validated, glimpsed once by the author's function, and sent as JSON."""
+"""References from Python: validated, summarized once by the author's function, and sent as JSON."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def stored(service: FakeService) -> None:
     )
 
 
-async def test_the_authors_glimpse_is_made_once_from_the_validated_value() -> None:
+async def test_the_glimpse_function_is_called_once_with_the_validated_value() -> None:
     seen: list[Any] = []
 
     def summary(basket: Basket) -> dict[str, Any]:
@@ -78,7 +78,7 @@ async def test_a_declared_glimpse_is_the_services() -> None:
             assert service.bodies(*CREATE)[1]["value"] == ["1.50"]
 
 
-async def test_a_value_that_does_not_match_is_not_sent() -> None:
+async def test_an_invalid_value_is_not_sent() -> None:
     Baskets = define_reference("Basket", {"items": list[str]})
     async with fake_service() as service, service.runtime(spec(Baskets)) as runtime:
         told = r'^the value is not a Basket: 1 is not of type "string" \(at /items/0\)$'
@@ -89,7 +89,7 @@ async def test_a_value_that_does_not_match_is_not_sent() -> None:
 
 
 @pytest.mark.parametrize("number", [float("nan"), float("inf"), -float("inf")])
-async def test_what_is_no_number_in_json_is_refused_and_does_not_become_null(number: float) -> None:
+async def test_nan_is_rejected_and_does_not_become_null(number: float) -> None:
     kinds = [
         define_reference("Basket", {"rows": list[dict[str, Any]]}),
         define_reference("Basket", {"type": "object"}),

@@ -18,6 +18,7 @@ from typing import Any, get_args
 
 import plangate
 import pytest
+from plangate.api import models
 from pydantic import BaseModel
 
 from tests.pure.library.docstrings import docs_of
@@ -67,7 +68,7 @@ def test_the_surface_is_the_committed_one() -> None:
     )
 
 
-def test_there_is_nothing_public_that_is_not_listed() -> None:
+def test_every_public_name_is_listed() -> None:
     seen = {
         name
         for name, value in vars(plangate).items()
@@ -98,8 +99,10 @@ def names_in_annotations() -> Iterator[tuple[str, str]]:
 
 
 def _is_pythons(name: str, value: Any) -> bool:
-    """Return whether a name is one of Python, or of another package under its own name."""
+    """Return whether a name is one of Python, of the generated models, or of another package under its own name."""
     if name in vars(builtins) or inspect.ismodule(value) or value is getattr(typing, name, typing):
+        return True
+    if name in vars(models):  # generated, and public there
         return True
     home = getattr(value, "__module__", "plangate").split(".")[0]
     return home != "plangate" and getattr(value, "__name__", None) == name
@@ -118,7 +121,7 @@ def types_of_fields() -> Iterator[tuple[str, str]]:
                     yield where, kind.__name__
 
 
-def test_what_annotations_need_is_public() -> None:
+def test_names_in_annotations_are_public() -> None:
     found = [*names_in_annotations(), *types_of_fields()]
     assert {"PackedReference", "Handler", "Quorum", "HttpTransport"} <= {name for _, name in found}
     assert [(where, name) for where, name in found if name not in plangate.__all__] == []
@@ -126,7 +129,7 @@ def test_what_annotations_need_is_public() -> None:
 
 
 @pytest.mark.parametrize("name", [*NAMES, *METHODS])
-def test_it_is_documented(name: str) -> None:
+def test_public_names_are_documented(name: str) -> None:
     value = PUBLIC.get(name) or METHODS[name]
     docs = docs_of(value)
     assert docs.meaning.endswith((".", ")"))
@@ -135,7 +138,7 @@ def test_it_is_documented(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", [*NAMES, *(name for name in METHODS if name in FUNCTIONS)])
-def test_what_it_takes_is_documented(name: str) -> None:
+def test_parameters_are_documented(name: str) -> None:
     value = PUBLIC.get(name) or METHODS[name]
     told = [one.removeprefix("**") for one in docs_of(value).names("Args")]
     if told == ["fields"]:  # those of the class that it extends, which has them
@@ -145,7 +148,7 @@ def test_what_it_takes_is_documented(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", [name for name in FUNCTIONS if not name.endswith(".to_wire")])
-def test_what_it_raises_is_documented(name: str) -> None:
+def test_errors_are_documented(name: str) -> None:
     raised = docs_of(FUNCTIONS[name]).names("Raises")
     assert bool(raised) != (name in CANNOT_FAIL)
     for error in raised:
@@ -156,7 +159,7 @@ def test_what_it_raises_is_documented(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_its_examples_run(name: str) -> None:
+def test_examples_in_docstrings_run(name: str) -> None:
     runner = doctest.DocTestRunner()
     for found in doctest.DocTestFinder().find(PUBLIC[name], name, globs=dict(PUBLIC)):
         runner.run(found)

@@ -1,4 +1,4 @@
-"""Approval predicates that are functions: what is registered, who is asked, with what, and what is answered."""
+"""Approval predicates that are functions: registration, calls and results."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ async def test_only_a_bool_is_an_answer(service: FakeService, returned: Any, kin
         }
 
 
-async def test_what_a_function_raises_is_told(service: FakeService) -> None:
+async def test_an_exception_of_a_predicate_is_reported(service: FakeService) -> None:
     def broken(args: Any, ctx: Any) -> bool:
         raise LookupError("no such customer")
 
@@ -111,7 +111,7 @@ async def test_what_a_function_raises_is_told(service: FakeService) -> None:
         assert await service.outcome(asked()) == {"error": "LookupError: no such customer"}
 
 
-async def test_only_predicates_that_are_functions_are_served(service: FakeService) -> None:
+async def test_only_function_predicates_are_served(service: FakeService) -> None:
     """Under the runtime's name, so that a runtime of another name is not asked."""
     late = {"odd": lambda args, ctx: True, "big": "args.amount > 100"}
     defined = spec(name="desk", approval_predicates={"big": lambda args, ctx: True, "ünused": bool_of})
@@ -134,9 +134,7 @@ def bool_of(args: Any, ctx: Any) -> bool:
 
 
 @pytest.mark.parametrize("form", ["wire", "model"])
-async def test_a_spec_that_is_data_gets_its_functions_when_it_is_opened(
-    service: FakeService, form: str
-) -> None:
+async def test_a_spec_as_data_gets_its_functions_at_opening(service: FakeService, form: str) -> None:
     data = spec(approval_predicates={"big": bool_of})
     given = data.wire if form == "wire" else data.spec
     async with service.runtime(given, approval_predicates={"big": bool_of}):
@@ -165,13 +163,13 @@ NOT_GIVEN = (
     ],
     ids=["defined", "wire", "model"],
 )
-def test_a_function_that_was_not_given_is_missed_at_once(make: Any) -> None:
+def test_a_missing_function_is_reported_at_once(make: Any) -> None:
     with pytest.raises(ValueError, match="approval predicate") as refused:
         make()
     assert str(refused.value) == NOT_GIVEN
 
 
-def test_a_predicate_that_nobody_registered_is_refused_at_once() -> None:
+def test_an_unregistered_predicate_is_rejected_at_once() -> None:
     told = "the approval of tool 'pay' names the predicate 'big', which is not registered: add it to 'approvalPredicates'"
     with pytest.raises(ValueError, match="not registered") as refused:
         opened(spec())
@@ -207,7 +205,7 @@ def test_a_predicate_that_nobody_registered_is_refused_at_once() -> None:
     ],
     ids=["define", "open", "open-data"],
 )
-def test_what_is_no_predicate_is_refused(make: Any, given: Any, message: str) -> None:
+def test_an_invalid_predicate_is_rejected(make: Any, given: Any, message: str) -> None:
     with pytest.raises(TypeError) as refused:
         make(given)
     assert str(refused.value) == message

@@ -1,4 +1,4 @@
-"""The secret with which the service signs requests to http tools: shown once, kept by the runtime that saw it."""
+"""The signing secret of http tools: shown once, kept by the runtime that received it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ LOOK = define_tool("look", {"id": str}, transport=HTTP)
 SPEC = define_runtime("acme", [define_specialist("helper", "m-1", "You look.", tools=[LOOK])])
 
 
-async def test_the_secret_is_kept_by_who_was_shown_it() -> None:
+async def test_the_first_registration_gets_the_secret() -> None:
     async with fake_service() as service:
         service.registered = {"signingSecret": SECRET}
         runtime = service.runtime(SPEC)
@@ -32,12 +32,12 @@ async def test_the_secret_is_kept_by_who_was_shown_it() -> None:
         assert runtime.signing_secret == SECRET
 
 
-async def test_whoever_comes_later_is_not_shown_it() -> None:
+async def test_later_registrations_do_not_get_the_secret() -> None:
     async with fake_service() as service, service.runtime(SPEC) as runtime:
         assert runtime.signing_secret is None
 
 
-async def test_another_secret_takes_its_place() -> None:
+async def test_a_rotated_secret_replaces_it() -> None:
     async with fake_service() as service:
         service.registered = {"signingSecret": SECRET}
         other = "whsec_" + "b3RoZXIh" * 5
@@ -51,7 +51,7 @@ async def test_another_secret_takes_its_place() -> None:
         assert "idempotency-key" in service.headers(*where)[0]  # sent again, it makes no third secret
 
 
-def test_the_check_in_the_docs_is_the_one_of_standard_webhooks() -> None:
+def test_the_documented_check_follows_standard_webhooks() -> None:
     held: dict[str, Any] = {}
     for example in doctest.DocTestParser().get_examples(Runtime.signing_secret.__doc__ or ""):
         exec(example.source, held)

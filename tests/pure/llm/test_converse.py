@@ -1,4 +1,4 @@
-"""Bedrock's Converse API: the requests that botocore's model of the service accepts, and turns from its events."""
+"""Bedrock's Converse API: requests that botocore's service model accepts, and turns from its events."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from app.llm.messages import (
     Thinking,
     ThinkingDelta,
     ToolDefinition,
-    ToolResult,
+    ToolResultPart,
     ToolUse,
     TurnDone,
     Usage,
@@ -39,7 +39,7 @@ MODEL = "us.amazon.nova-pro-v1:0"
 TOOL = ToolDefinition("look", "Looks.", {"type": "object", "properties": {"a": {"type": "integer"}}})
 HELLO = Message("user", (Text("Hello"),))
 CALL = Message("assistant", (Text("Let me see."), ToolUse("t1", "look", '{"a": 1}')))
-RESULT = Message("user", (ToolResult("t1", "seen"),))
+RESULT = Message("user", (ToolResultPart("t1", "seen"),))
 
 
 @cache
@@ -56,7 +56,7 @@ REQUESTS = [
     request(),
     request(tools=(), system=""),
     request(HELLO, CALL, RESULT),
-    request(HELLO, CALL, Message("user", (ToolResult("t1", "", is_error=True), Text("Go on")))),
+    request(HELLO, CALL, Message("user", (ToolResultPart("t1", "", is_error=True), Text("Go on")))),
     request(HELLO, CALL, RESULT, tools=()),
     request(HELLO, HELLO, Message("assistant", (Text(" "), Text("yes"))), HELLO),
     request(Message("user", (Text("x"),)), Message("assistant", (ToolUse("t1", "look", "{broken"),)), RESULT),
@@ -73,7 +73,7 @@ REQUESTS = [
 
 
 @pytest.mark.parametrize("made", REQUESTS)
-def test_a_request_is_one_that_botocore_would_send(made: ModelRequest) -> None:
+def test_a_request_equals_botocores(made: ModelRequest) -> None:
     body = request_body(made)
     params = {"modelId": made.model, **body}
     report = ParamValidator().validate(params, operation().input_shape)
@@ -86,7 +86,7 @@ def test_a_request_is_one_that_botocore_would_send(made: ModelRequest) -> None:
 
 def test_the_parts_of_a_request() -> None:
     body = request_body(
-        request(HELLO, CALL, Message("user", (Text("Go on"), ToolResult("t1", " ", is_error=True))))
+        request(HELLO, CALL, Message("user", (Text("Go on"), ToolResultPart("t1", " ", is_error=True))))
     )
     assert body["system"] == [{"text": "Be brief."}]
     spec = {"name": "look", "description": "Looks.", "inputSchema": {"json": TOOL.input_schema}}
@@ -99,14 +99,14 @@ def test_the_parts_of_a_request() -> None:
     assert "inferenceConfig" not in body
 
 
-def test_what_a_model_sets_reaches_the_request() -> None:
+def test_model_settings_reach_the_request() -> None:
     made = request(max_output_tokens=100, thinking={"k": 1}, extra={"inferenceConfig": {"temperature": 0.5}})
     body = request_body(made)
     assert body["inferenceConfig"] == {"maxTokens": 100, "temperature": 0.5}
     assert body["additionalModelRequestFields"] == {"k": 1}
 
 
-def test_reasoning_goes_back_only_to_the_api_that_signed_it() -> None:
+def test_reasoning_is_returned_only_to_its_own_api() -> None:
     mine = Message(
         "assistant", (Thinking("hm", {SIGNATURE: "s"}), Thinking("", {REDACTED: "eA=="}), Text("yes"))
     )
@@ -167,7 +167,7 @@ REASONING: list[tuple[str, Any]] = [
 
 
 @pytest.mark.parametrize("events", [c_whole(), c_whole(tools=2), REASONING])
-def test_the_events_of_these_tests_are_those_of_the_service(events: list[tuple[str, Any]]) -> None:
+def test_the_recorded_events_match_the_service_model(events: list[tuple[str, Any]]) -> None:
     assert parsed_by_botocore(events) == [{kind: payload} for kind, payload in events]
 
 
@@ -178,7 +178,7 @@ def test_a_turn_of_text_and_calls() -> None:
     assert done == TurnDone((Text("Hello there"), *calls), "tool_use", Usage(10, 7), MODEL)
 
 
-def test_reasoning_and_what_came_from_the_cache() -> None:
+def test_reasoning_and_cached_tokens_are_counted() -> None:
     deltas, done = turn(REASONING)
     assert deltas == [ThinkingDelta("Let "), ThinkingDelta("me think"), TextDelta("Yes")]
     assert done.blocks == (Thinking("Let me think", {SIGNATURE: "sig"}), Text("Yes"))
@@ -186,12 +186,12 @@ def test_reasoning_and_what_came_from_the_cache() -> None:
 
 
 @pytest.mark.parametrize("cut", range(len(c_whole(tools=1)) - 2))
-def test_a_turn_without_its_end_is_no_turn(cut: int) -> None:
+def test_a_turn_without_its_end_is_rejected(cut: int) -> None:
     with pytest.raises(BrokenTurn):
         turn(c_whole(tools=1)[:cut])
 
 
-def test_a_turn_without_its_usage_is_a_turn() -> None:
+def test_a_turn_without_usage_is_accepted() -> None:
     _, done = turn(c_whole()[:-1])
     assert (done.blocks, done.usage) == ((Text("Hello there"),), Usage())
 
@@ -205,7 +205,7 @@ def test_a_turn_without_its_usage_is_a_turn() -> None:
         ("content_filtered", "refusal"),
     ],
 )
-def test_why_a_turn_ended(reason: str, stop: str) -> None:
+def test_stop_reasons_are_mapped(reason: str, stop: str) -> None:
     _, done = turn([*c_whole()[:-2], ("messageStop", {"stopReason": reason})])
     assert done.stop_reason == stop
 
@@ -218,7 +218,7 @@ def test_why_a_turn_ended(reason: str, stop: str) -> None:
         ("of_tomorrow", BrokenTurn),
     ],
 )
-def test_an_end_that_is_no_turn(reason: str, fault: type[Exception]) -> None:
+def test_unusable_stop_reasons_are_errors(reason: str, fault: type[Exception]) -> None:
     with pytest.raises(fault):
         turn([*c_whole()[:-2], ("messageStop", {"stopReason": reason})])
 
@@ -282,7 +282,7 @@ def test_events_of_later_versions_are_skipped() -> None:
         ("arn:aws:bedrock:us-east-1::foundation-model/amazon.nova-lite-v1:0", False),
     ],
 )
-def test_claude_is_asked_by_its_own_api(model: str, messages: bool) -> None:
+def test_claude_models_use_the_anthropic_api(model: str, messages: bool) -> None:
     assert uses_messages_api(model) is messages
 
 
@@ -294,7 +294,7 @@ EXPORTED = {
 }
 
 
-def test_iam_keys_are_what_the_cli_exports() -> None:
+def test_iam_keys_have_the_form_of_the_cli_export() -> None:
     assert IamKeys.from_key(json.dumps(EXPORTED)) == IamKeys("AKIAEXAMPLE", "secret/words+")
     temporary = json.dumps({**EXPORTED, "SessionToken": "token=="}, indent=2)
     assert IamKeys.from_key(f"\n{temporary}\n") == IamKeys("AKIAEXAMPLE", "secret/words+", "token==")
@@ -316,7 +316,7 @@ def test_iam_keys_are_what_the_cli_exports() -> None:
         "{" * 100_000,
     ],
 )
-def test_what_are_no_iam_keys_is_said_without_them(text: str) -> None:
+def test_invalid_iam_keys_are_reported_without_their_text(text: str) -> None:
     with pytest.raises(ProviderNotBuilt, match="aws configure export-credentials") as refused:
         IamKeys.from_key(text)
     assert "words" not in str(refused.value)

@@ -1,4 +1,4 @@
-"""The tricks with addresses, names and answers that the way out must not fall for, on loopback only."""
+"""Hostile addresses, names and responses that egress must reject, on loopback only."""
 
 from __future__ import annotations
 
@@ -12,14 +12,8 @@ import httpx2
 import pytest
 import structlog
 
-from app.base.egress import (
-    EgressPolicy,
-    EgressRefused,
-    egress_client,
-    requests_of,
-    system_resolver,
-    why_refused,
-)
+from app.base.egress import egress_client
+from app.base.egress_policy import EgressDenied, EgressPolicy, denial_reason, requests_of, system_resolver
 from app.base.logs import processors
 
 PUBLIC = "93.184.215.14"
@@ -57,9 +51,9 @@ PUBLIC_ADDRESSES = [
 
 
 @pytest.mark.parametrize("address", REFUSED_ADDRESSES)
-async def test_a_name_with_an_address_that_is_not_public_is_refused(address: str) -> None:
+async def test_a_name_with_a_private_address_is_rejected(address: str) -> None:
     for answer in ([address], [PUBLIC, address], [address, PUBLIC]):
-        with pytest.raises(EgressRefused) as refused:
+        with pytest.raises(EgressDenied) as refused:
             await EgressPolicy(resolver=FakeResolver(answer)).addresses("tenant.example", 443)
         assert "'tenant.example'" in str(refused.value)
         assert "PLANGATE_ALLOW_HOSTS" in str(refused.value)
@@ -79,19 +73,19 @@ SPELLINGS = [
 
 
 @pytest.mark.parametrize("spelling", SPELLINGS)
-async def test_an_address_in_the_url_is_refused_in_any_spelling(spelling: str) -> None:
+async def test_a_private_address_is_rejected_in_any_notation(spelling: str) -> None:
     policy = EgressPolicy(resolver=FakeResolver([]))
     async with egress_client(policy) as client:
-        with pytest.raises((EgressRefused, httpx2.InvalidURL)):
+        with pytest.raises((EgressDenied, httpx2.InvalidURL)):
             await client.get(f"http://{spelling}:9/")
-    with pytest.raises(EgressRefused):
+    with pytest.raises(EgressDenied):
         policy.check_url(f"http://{spelling}:9/")
 
 
 @pytest.mark.parametrize("host", ["localhost", "localhost.", "LOCALHOST", "ip6-localhost", "a.localhost"])
-async def test_names_of_this_machine_are_refused_by_the_system_resolver(host: str) -> None:
+async def test_names_of_this_machine_are_rejected(host: str) -> None:
     async with egress_client(EgressPolicy()) as client:
-        with pytest.raises((EgressRefused, httpx2.ConnectError)):
+        with pytest.raises((EgressDenied, httpx2.ConnectError)):
             await client.get(f"http://{host}:9/")
 
 
@@ -101,28 +95,30 @@ async def test_names_of_this_machine_are_refused_by_the_system_resolver(host: st
      "http://", "http://localhost/", "http://x.localhost:80/", "http://user:pw@127.0.0.1/", "http://[::1]/",
      "http://xn--a/", "http://xn--zzzzzz-/"],
 )  # fmt: skip
-async def test_urls_that_the_door_refuses(url: str) -> None:
-    with pytest.raises(EgressRefused):
+async def test_rejected_urls(url: str) -> None:
+    with pytest.raises(EgressDenied):
         EgressPolicy().check_url(url)
 
 
-def test_urls_that_the_door_lets_pass() -> None:
-    policy = EgressPolicy.of(["localhost:8080", "10.0.0.5"])
+def test_accepted_urls() -> None:
+    policy = EgressPolicy.from_hosts(["localhost:8080", "10.0.0.5"])
     for url in ("https://example.com/x", "http://localhost:8080/", "http://10.0.0.5:1/", f"http://{PUBLIC}"):
         policy.check_url(url)
-    with pytest.raises(EgressRefused):
+    with pytest.raises(EgressDenied):
         policy.check_url("http://localhost:8081/")
 
 
-async def test_other_schemes_are_refused() -> None:
-    async with egress_client(EgressPolicy.of(["example.com"], resolver=FakeResolver([PUBLIC]))) as client:
+async def test_other_schemes_are_rejected() -> None:
+    async with egress_client(
+        EgressPolicy.from_hosts(["example.com"], resolver=FakeResolver([PUBLIC]))
+    ) as client:
         for url in ("ftp://example.com/", "ws://example.com/", "wss://example.com/"):
-            with pytest.raises((EgressRefused, httpx2.UnsupportedProtocol)):
+            with pytest.raises((EgressDenied, httpx2.UnsupportedProtocol)):
                 await client.get(url)
 
 
-async def test_exceptions_name_hosts_as_they_stand_in_the_url() -> None:
-    policy = EgressPolicy.of(
+async def test_allowed_hosts_match_the_host_of_the_url() -> None:
+    policy = EgressPolicy.from_hosts(
         ["Tools.Internal.", "127.0.0.1:8080", "[::1]:9", "fd00::7", "localhost"],
         resolver=FakeResolver(["10.0.0.7"]),
     )
@@ -132,31 +128,31 @@ async def test_exceptions_name_hosts_as_they_stand_in_the_url() -> None:
     assert await policy.addresses("::1", 9) == ["::1"]
     assert await policy.addresses("fd00::7", 443) == ["fd00::7"]
     for host, port in (("127.0.0.1", 8081), ("::1", 10), ("x.tools.internal", 1), ("127.0.0.2", 8080)):
-        with pytest.raises(EgressRefused):
+        with pytest.raises(EgressDenied):
             await policy.addresses(host, port)
 
 
 @pytest.mark.parametrize("entry", ["", "http://x", "*.example.com", "x:0", "x:99999", "x:http", "[::1]x"])
-def test_exceptions_that_cannot_be_read(entry: str) -> None:
+def test_invalid_allowed_hosts_are_rejected(entry: str) -> None:
     with pytest.raises(ValueError, match="not a host"):
-        EgressPolicy.of([entry])
+        EgressPolicy.from_hosts([entry])
 
 
-async def test_a_name_is_no_path_and_has_no_zone() -> None:
+async def test_a_host_name_has_no_path_and_no_zone() -> None:
     for host in ("", "fe80::1%lo", "a/b"):
-        with pytest.raises(EgressRefused):
+        with pytest.raises(EgressDenied):
             await EgressPolicy().addresses(host, 80)
 
 
-def test_why_says_what_the_address_is() -> None:
-    assert "loopback" in (why_refused(ipaddress.ip_address("127.0.0.1")) or "")
-    assert "inside of 64:ff9b::7f00:1" in (why_refused(ipaddress.ip_address("64:ff9b::7f00:1")) or "")
+def test_the_reason_names_the_kind_of_address() -> None:
+    assert "loopback" in (denial_reason(ipaddress.ip_address("127.0.0.1")) or "")
+    assert "inside of 64:ff9b::7f00:1" in (denial_reason(ipaddress.ip_address("64:ff9b::7f00:1")) or "")
 
 
 # --- Real connections to loopback ---
 
 
-class Site:
+class Deployment:
     """A small server that remembers the heads it got and answers with the same bytes."""
 
     def __init__(self, answer: bytes) -> None:
@@ -179,37 +175,37 @@ def http(body: bytes = b"ok", *lines: str, status: str = "200 OK") -> bytes:
 
 
 @pytest.fixture
-async def site() -> AsyncIterator[tuple[Site, int]]:
-    served = Site(http())
+async def site() -> AsyncIterator[tuple[Deployment, int]]:
+    served = Deployment(http())
     server = await asyncio.start_server(served, "127.0.0.1", 0)
     yield served, server.sockets[0].getsockname()[1]
     server.close()
 
 
-async def test_the_name_is_resolved_once_and_its_checked_address_is_the_one_connected_to(
-    site: tuple[Site, int],
+async def test_the_checked_address_is_the_one_connected_to(
+    site: tuple[Deployment, int],
 ) -> None:
     served, port = site
     resolver = FakeResolver(["127.0.0.1"], ["127.0.0.2"])
-    async with egress_client(EgressPolicy.of([f"tools.example:{port}"], resolver=resolver)) as client:
+    async with egress_client(EgressPolicy.from_hosts([f"tools.example:{port}"], resolver=resolver)) as client:
         for _ in range(2):
             assert (await client.get(f"http://tools.example:{port}/")).text == "ok"
     assert resolver.asked == [("tools.example", port)]
     assert f"host: tools.example:{port}" in served.heads[0].lower()
 
 
-async def test_a_name_that_turns_inwards_later_is_refused(site: tuple[Site, int]) -> None:
+async def test_a_name_that_becomes_private_is_rejected(site: tuple[Deployment, int]) -> None:
     """Rebinding: what was public when a URL was registered points to loopback when it is called."""
     served, port = site
     resolver = FakeResolver(["127.0.0.1"])
     async with egress_client(EgressPolicy(resolver=resolver)) as client:
-        with pytest.raises(EgressRefused, match="its address is not public"):
+        with pytest.raises(EgressDenied, match="its address is not public"):
             await client.get(f"http://tools.example:{port}/")
     assert not served.heads
 
 
 @pytest.mark.parametrize("address", REFUSED_ADDRESSES)
-async def test_the_address_behind_a_name_goes_to_the_log_only(address: str) -> None:
+async def test_the_resolved_address_appears_only_in_the_log(address: str) -> None:
     lines: list[dict[str, Any]] = []
 
     def keep(_logger: Any, _method: str, line: Any) -> Any:
@@ -218,7 +214,7 @@ async def test_the_address_behind_a_name_goes_to_the_log_only(address: str) -> N
 
     structlog.configure(processors=[*processors.PROCESSORS, keep])
     try:
-        with requests_of("acme"), pytest.raises(EgressRefused) as refused:
+        with requests_of("acme"), pytest.raises(EgressDenied) as refused:
             await EgressPolicy(resolver=FakeResolver([address])).addresses("tenant.example", 443)
     finally:
         structlog.reset_defaults()
@@ -232,47 +228,47 @@ async def test_the_address_behind_a_name_goes_to_the_log_only(address: str) -> N
         assert (line["event"], line["tenant"]) == ("egress.address_refused", "acme")
 
 
-async def test_a_literal_address_is_refused_with_its_reason() -> None:
-    with pytest.raises(EgressRefused, match=r"its address 127\.0\.0\.1 is loopback"):
+async def test_a_literal_address_is_rejected_with_the_reason() -> None:
+    with pytest.raises(EgressDenied, match=r"its address 127\.0\.0\.1 is loopback"):
         await EgressPolicy().addresses("127.1", 80)
 
 
-async def test_the_next_address_is_tried_where_one_does_not_answer(site: tuple[Site, int]) -> None:
+async def test_the_next_address_is_tried_after_a_failure(site: tuple[Deployment, int]) -> None:
     _, port = site
     resolver = FakeResolver(["127.0.0.3", "127.0.0.1"])
-    async with egress_client(EgressPolicy.of(["tools.example"], resolver=resolver)) as client:
+    async with egress_client(EgressPolicy.from_hosts(["tools.example"], resolver=resolver)) as client:
         assert (await client.get(f"http://tools.example:{port}/")).text == "ok"
 
 
 async def test_redirects_cookies_and_the_environment(
-    site: tuple[Site, int], monkeypatch: pytest.MonkeyPatch
+    site: tuple[Deployment, int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     served, port = site
     for name in ("HTTP_PROXY", "http_proxy", "ALL_PROXY", "all_proxy"):
         monkeypatch.setenv(name, "http://127.0.0.1:1")
     served.answer = http(b"", "Location: http://127.0.0.9/", "Set-Cookie: a=1", status="302 Found")
-    async with egress_client(EgressPolicy.of(["127.0.0.1"])) as client:
+    async with egress_client(EgressPolicy.from_hosts(["127.0.0.1"])) as client:
         for _ in range(2):
             assert (await client.get(f"http://127.0.0.1:{port}/")).status_code == 302
     assert "cookie" not in served.heads[1].lower()
     assert "accept-encoding: identity" in served.heads[0].lower()
 
 
-async def test_large_and_compressed_answers_are_stopped(site: tuple[Site, int]) -> None:
+async def test_large_and_compressed_answers_are_stopped(site: tuple[Deployment, int]) -> None:
     served, port = site
-    policy = EgressPolicy.of(["127.0.0.1"])
+    policy = EgressPolicy.from_hosts(["127.0.0.1"])
     served.answer = http(b"x" * 1000)
     async with egress_client(policy, max_response_bytes=999) as client:
-        with pytest.raises(EgressRefused, match="larger than 999 bytes"):
+        with pytest.raises(EgressDenied, match="larger than 999 bytes"):
             await client.get(f"http://127.0.0.1:{port}/")
     async with egress_client(policy, max_response_bytes=1000) as client:
         assert len((await client.get(f"http://127.0.0.1:{port}/")).content) == 1000
         served.answer = http(b"x", "Content-Encoding: gzip")
-        with pytest.raises(EgressRefused, match="compressed"):
+        with pytest.raises(EgressDenied, match="compressed"):
             await client.get(f"http://127.0.0.1:{port}/")
 
 
-async def test_a_name_that_does_not_resolve_or_not_in_time_is_an_error_of_the_connection() -> None:
+async def test_a_failed_or_slow_lookup_is_a_connect_error() -> None:
     async def never(host: str, port: int) -> Sequence[str]:
         await asyncio.sleep(60)
         return []
@@ -285,7 +281,7 @@ async def test_a_name_that_does_not_resolve_or_not_in_time_is_an_error_of_the_co
             await client.get("http://slow.example/", timeout=0.1)
 
 
-async def test_tls_asks_for_the_name_and_checks_its_certificate() -> None:
+async def test_tls_verifies_the_name() -> None:
     """The server name of TLS is the host of the URL, although the connection goes to an address."""
     seen: list[bytes] = []
     reached = asyncio.Event()
@@ -297,7 +293,7 @@ async def test_tls_asks_for_the_name_and_checks_its_certificate() -> None:
 
     server = await asyncio.start_server(hello, "127.0.0.1", 0)
     port = server.sockets[0].getsockname()[1]
-    policy = EgressPolicy.of(["tools.example"], resolver=FakeResolver(["127.0.0.1"]))
+    policy = EgressPolicy.from_hosts(["tools.example"], resolver=FakeResolver(["127.0.0.1"]))
     async with egress_client(policy) as client:
         with pytest.raises((httpx2.ConnectError, ssl.SSLError)):
             await client.get(f"https://tools.example:{port}/")
@@ -309,11 +305,11 @@ async def test_tls_asks_for_the_name_and_checks_its_certificate() -> None:
     server.close()
 
 
-async def test_the_system_resolver_gives_addresses() -> None:
+async def test_the_system_resolver_returns_addresses() -> None:
     assert "127.0.0.1" in await system_resolver("127.0.0.1", 80)
 
 
-async def test_unix_sockets_are_refused() -> None:
+async def test_unix_sockets_are_rejected() -> None:
     async with egress_client(EgressPolicy()) as client:
-        with pytest.raises(EgressRefused, match="unix socket"):
+        with pytest.raises(EgressDenied, match="unix socket"):
             await client._transport._pool._network_backend.connect_unix_socket("/run/docker.sock")

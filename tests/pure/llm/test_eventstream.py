@@ -1,4 +1,4 @@
-"""Frames of Amazon's event stream, against vectors that Amazon's own libraries are tested with."""
+"""Frames of Amazon's event stream, against the test vectors of Amazon's libraries."""
 
 from __future__ import annotations
 
@@ -72,12 +72,12 @@ def test_frames_are_the_same_wherever_the_bytes_are_cut() -> None:
         assert found == whole
 
 
-def test_a_frame_that_has_begun_waits_for_its_end() -> None:
+def test_a_partial_frame_waits_for_its_end() -> None:
     for cut in range(len(ONE_STRING)):
         assert read(ONE_STRING[:cut]) == []
 
 
-def test_no_damaged_bit_goes_unnoticed() -> None:
+def test_every_damaged_bit_is_detected() -> None:
     for at in range(len(ONE_STRING)):
         for bit in range(8):
             damaged = bytearray(ONE_STRING)
@@ -86,14 +86,14 @@ def test_no_damaged_bit_goes_unnoticed() -> None:
                 read(bytes(damaged))
 
 
-def test_what_came_before_the_damage_is_read() -> None:
+def test_frames_before_the_damage_are_read() -> None:
     frames = FrameReader(MAX_FRAME_BYTES).feed(EMPTY + b"\0" * 20)
     assert next(frames) == Frame({}, b"")
     with pytest.raises(InvalidFrame, match="its prelude"):
         next(frames)
 
 
-def test_a_frame_is_bounded_before_it_has_come() -> None:
+def test_a_frame_is_bounded_before_it_arrives() -> None:
     payload = b"x" * (MAX_FRAME_BYTES - 16)
     assert read(with_headers(b"", payload)) == [Frame({}, payload)]
     with pytest.raises(TooMuchSent, match="a frame of more than 1024 bytes"):
@@ -120,6 +120,6 @@ def test_inconsistent_lengths_are_rejected(length: int, headers: int) -> None:
         b"\x01a\x07\x00\x01\xff",
     ],
 )
-def test_headers_that_cannot_be_read(headers: bytes) -> None:
+def test_invalid_frame_headers_are_rejected(headers: bytes) -> None:
     with pytest.raises(InvalidFrame, match="header"):
         read(with_headers(headers))

@@ -1,4 +1,4 @@
-"""Every exception class of the SDKs has a place in our tables: one that an update brings fails here."""
+"""Every exception class of the SDKs is mapped; a class added by an update fails here."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from app.llm.provider import (
     Overloaded,
     ProviderFault,
     RateLimited,
-    Refused,
+    RequestRejected,
     Unreachable,
 )
 
@@ -76,14 +76,14 @@ def test_every_exception_class_is_mapped(
     assert not stale, f"the SDK has these no longer: {stale}"
 
 
-def test_a_class_that_nobody_mapped_is_noticed() -> None:
+def test_an_unmapped_exception_class_is_noticed() -> None:
     class BrandNewError(anthropic.AnthropicError): ...
 
     assert not mapped(BrandNewError, anthropic_adapter)
 
 
 @pytest.mark.parametrize("status", sorted(STATUS_FAULTS))
-def test_a_status_error_of_either_sdk_becomes_the_fault_of_its_status(status: int) -> None:
+def test_status_errors_of_both_sdks_are_mapped(status: int) -> None:
     response = httpx2.Response(status, request=REQUEST)
     expected = STATUS_FAULTS[status]
     theirs = anthropic.APIStatusError("no", response=response, body=None)
@@ -105,16 +105,14 @@ def test_errors_without_an_answer(error: anthropic.AnthropicError, fault: type[P
     assert type(fault_of(error)) is fault
 
 
-def test_an_overload_in_the_stream_has_status_200_and_is_told_apart_by_its_type() -> None:
+def test_an_overload_inside_a_stream_is_recognized_by_type() -> None:
     body = {"type": "error", "error": {"type": "overloaded_error", "message": "Overloaded"}}
     error = anthropic.APIStatusError("x", response=httpx2.Response(200, request=REQUEST), body=body)
     assert type(fault_of(error)) is Overloaded
 
 
 @pytest.mark.parametrize(("sdk", "adapter"), [(anthropic, anthropic_adapter), (openai, openai_adapter)])
-def test_an_answer_that_is_no_stream_is_a_broken_turn_whatever_it_says(
-    sdk: ModuleType, adapter: ModuleType
-) -> None:
+def test_a_response_that_is_not_a_stream_is_a_broken_turn(sdk: ModuleType, adapter: ModuleType) -> None:
     response = httpx2.Response(200, request=REQUEST)
     error = sdk.APIResponseValidationError(response, {"error": {"type": "invalid_request_error"}})
     assert type(fault_of(error, adapter)) is BrokenTurn
@@ -124,16 +122,16 @@ def test_a_spent_budget_is_not_waited_for() -> None:
     body = {"error": {"details": {"error_code": "enforced_spend_limit_reached"}, "message": "spent"}}
     response = httpx2.Response(429, request=REQUEST)
     fault = fault_of(anthropic.RateLimitError("x", response=response, body=body))
-    assert type(fault) is Refused
+    assert type(fault) is RequestRejected
     plain = anthropic.RateLimitError("x", response=response, body={"error": {"type": "rate_limit_error"}})
     assert type(fault_of(plain)) is RateLimited
 
 
-def test_a_header_that_cannot_be_sent_is_refused_without_its_words() -> None:
+def test_an_invalid_header_is_rejected_without_its_value() -> None:
     error = anthropic.APIConnectionError(request=REQUEST)
     error.__cause__ = httpx2.LocalProtocolError("Illegal header value b'Bearer sk-secret'")
     fault = fault_of(error)
-    assert type(fault) is Refused
+    assert type(fault) is RequestRejected
     assert "sk-secret" not in fault.message
 
 

@@ -1,4 +1,4 @@
-"""The interpreters without a model: the script in the prompt, the fixed text, the echo."""
+"""Interpreters without a model: the script in the prompt, the fixed text, the echo."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from app.llm.messages import (
     StreamPart,
     Text,
     TextDelta,
-    ToolResult,
+    ToolResultPart,
     ToolUse,
     TurnDone,
 )
-from app.llm.provider import Provider, ProviderNotBuilt, Refused
+from app.llm.provider import Provider, ProviderNotBuilt, RequestRejected
 from app.llm.registry import build_provider
 
 
@@ -26,7 +26,7 @@ def user(text: str) -> Message:
 
 
 def result(content: str, call: int, *, is_error: bool = False) -> Message:
-    return Message("user", (ToolResult(f"scripted-tool-{call}", content, is_error),))
+    return Message("user", (ToolResultPart(f"scripted-tool-{call}", content, is_error),))
 
 
 async def parts_of(provider: Provider, *messages: Message) -> list[StreamPart]:
@@ -84,9 +84,9 @@ async def test_a_call_may_be_flat() -> None:
     assert call_of(second) == ("scripted-tool-2", "b", {"x": 7})
     assert text_of(last)["results"][1] == {"tool": "b", "result": 1}
     assert call_of((await run(flat))[0]) == ("scripted-tool-1", "greetUser", arguments)
-    with pytest.raises(Refused, match="At /script/0/_tool there is no name of a tool"):
+    with pytest.raises(RequestRejected, match="At /script/0/_tool there is no name of a tool"):
         await run({"script": [{"_tool": ""}]})
-    with pytest.raises(Refused, match="At /x of the script, the JMESPath expression"):
+    with pytest.raises(RequestRejected, match="At /x of the script, the JMESPath expression"):
         await run({"_tool": "b", "x": {"$result": "["}})
 
 
@@ -95,7 +95,7 @@ async def test_args_may_be_left_out() -> None:
     assert call_of(first) == ("scripted-tool-1", "ping", {})
 
 
-async def test_a_script_makes_one_call_a_turn() -> None:
+async def test_a_script_makes_one_call_per_turn() -> None:
     script = {"script": [{"tool": "a"}, {"tool": "b", "args": {"x": [1, 2.5, None]}}]}
     first, second, last = await run(script, "plain words", "7")
     assert call_of(first)[:2] == ("scripted-tool-1", "a")
@@ -108,7 +108,7 @@ async def test_an_empty_script_is_answered_at_once() -> None:
     assert text_of(only) == {"results": []}
 
 
-async def test_a_script_may_say_its_final_text() -> None:
+async def test_a_script_may_set_its_final_text() -> None:
     script = {"script": [{"tool": "a"}], "answer": {"total": {"$result": "[0].n"}, "at": ["x"]}}
     _, last = await run(script, '{"n": 7}')
     assert text_of(last) == {"total": 7, "at": ["x"]}
@@ -130,7 +130,7 @@ async def test_results_reach_later_arguments_at_any_depth() -> None:
     assert call_of(third)[2] == {"whole": True}
 
 
-async def test_a_result_that_is_no_json_is_its_text_and_a_failed_one_is_null() -> None:
+async def test_results_that_are_not_json_are_text_and_failures_null() -> None:
     script = json.dumps(
         {
             "script": [
@@ -155,7 +155,7 @@ async def test_a_result_that_is_no_json_is_its_text_and_a_failed_one_is_null() -
     assert text_of(await scripted(*messages))["results"][1] == {"tool": "b", "error": {"id": "never seen"}}
 
 
-async def test_a_prompt_given_as_an_object_is_replaced_then_serialised() -> None:
+async def test_an_object_prompt_is_expanded_and_serialized() -> None:
     inner = {"tool": "book", "args": {"flight": {"$result": "[0].best"}}}
     script = {"script": [{"tool": "search"}, {"tool": "call_agent", "args": {"agent": "w", "prompt": inner}}]}
     _, second, _ = await run(script, '{"best": "LH1"}', "ok")
@@ -165,19 +165,19 @@ async def test_a_prompt_given_as_an_object_is_replaced_then_serialised() -> None
     }
 
 
-async def test_a_prompt_given_as_a_string_stays_as_it_is() -> None:
+async def test_a_string_prompt_is_unchanged() -> None:
     inner = '{"tool": "book", "args": {"flight": {"$result": "[0].inner"}}}'
     (first,) = await run({"tool": "call_agent", "args": {"agent": "w", "prompt": inner}})
     assert call_of(first)[2]["prompt"] == inner
 
 
-async def test_a_prompt_whose_value_is_a_text_is_not_quoted_again() -> None:
+async def test_a_text_value_as_prompt_is_not_quoted() -> None:
     script = {"script": [{"tool": "a"}, {"tool": "call_agent", "args": {"prompt": {"$result": "[0].text"}}}]}
     _, second, _ = await run(script, '{"text": "go on"}', "ok")
     assert call_of(second)[2] == {"prompt": "go on"}
 
 
-async def test_what_was_said_before_the_prompt_is_memory_and_does_not_count() -> None:
+async def test_messages_before_the_prompt_do_not_count() -> None:
     earlier = [
         user('{"tool": "old"}'),
         Message("assistant", (ToolUse("scripted-tool-1", "old", "{}"),)),
@@ -203,7 +203,7 @@ async def test_a_long_summary_is_streamed_in_pieces() -> None:
     assert done.blocks == (Text(text),)
 
 
-async def test_numbers_and_letters_come_through_unchanged() -> None:
+async def test_numbers_and_letters_are_unchanged() -> None:
     args = {"big": 123456789012345678901234567890, "small": -0.0, "text": "Zürich \u2028 😀"}
     (first,) = await run({"tool": "a", "args": args})
     assert call_of(first)[2] == args
@@ -213,7 +213,7 @@ async def test_numbers_and_letters_come_through_unchanged() -> None:
     ("written", "sent"),
     [("NaN", "NaN"), ("-1e999", "-Infinity"), ('"\\ud800"', '"\ud800"'), ('"\\u0000"', r'"\u0000"')],
 )
-async def test_arguments_that_are_not_json_are_for_the_tool_to_refuse(written: str, sent: str) -> None:
+async def test_invalid_arguments_are_left_to_the_tool(written: str, sent: str) -> None:
     first = await scripted(user('{"tool": "a", "args": {"x": ' + written + "}}"))
     assert first.blocks[0].arguments == f'{{"x":{sent}}}'
 
@@ -239,26 +239,26 @@ async def test_arguments_that_are_not_json_are_for_the_tool_to_refuse(written: s
         ('{"tool": "a", "args": {"x/y": {"$result": "a b"}}}', "At /args/x~1y"),
         ('{"tool": "a", "args": {"x": {"$result": ""}}}', "cannot be empty"),
         ('{"tool": "a", "args": {"x": {"$result": "nope(@)"}}}', "Unknown function"),
-        ('{"tool": "a", "args": {"x": {"$result": "length(`5`)"}}}', "invalid type"),
+        ('{"tool": "a", "args": {"x": {"$result": "length(`5`)"}}}', "length() takes"),
         ('{"tool": "a", "args": {"$result": "[0]"}}', "is not an object"),
         ("[" * 100_000, "expects a prompt that is JSON"),
         ('{"tool": "a", "args": {"x": ' + "[" * 200 + "]" * 200 + "}}", "deeper than 100 levels"),
     ],
 )
-async def test_what_is_no_script_is_refused_with_its_place(prompt: str, says: str) -> None:
-    with pytest.raises(Refused) as refused:
+async def test_an_invalid_script_is_rejected_with_the_place(prompt: str, says: str) -> None:
+    with pytest.raises(RequestRejected) as refused:
         await scripted(user(prompt))
     assert says in refused.value.message
     assert not refused.value.retryable
 
 
 async def test_a_malformed_expression_late_in_a_script_stops_its_first_call() -> None:
-    with pytest.raises(Refused, match="/script/1/args/x"):
+    with pytest.raises(RequestRejected, match="/script/1/args/x"):
         await run({"script": [{"tool": "a"}, {"tool": "b", "args": {"x": {"$result": "[["}}}]})
 
 
-async def test_a_run_without_a_prompt_is_refused() -> None:
-    with pytest.raises(Refused, match="no prompt"):
+async def test_a_run_without_a_prompt_is_rejected() -> None:
+    with pytest.raises(RequestRejected, match="no prompt"):
         await scripted()
 
 
@@ -272,7 +272,7 @@ async def test_mock_answers_every_turn_with_its_text() -> None:
 
 
 @pytest.mark.parametrize(("tokens", "deltas"), [(50, 50), (1, 1), (500, 100), (["a", "b", ""], 2)])
-async def test_mock_streams_as_many_tokens_as_asked(tokens: Any, deltas: int) -> None:
+async def test_mock_streams_the_requested_number_of_tokens(tokens: Any, deltas: int) -> None:
     provider = build_provider("mock", options={"text": "x" * 100, "tokens": tokens})
     *streamed, done = await parts_of(provider, user("go"))
     assert len(streamed) == deltas
@@ -303,7 +303,7 @@ async def test_noop_echoes_the_last_text_of_the_user() -> None:
         ("anthropic", {"api_key": "k", "options": {"retries": 3}}, "no option 'retries'"),
     ],
 )
-def test_what_cannot_be_built_says_why_and_never_shows_a_key(
+def test_a_provider_that_cannot_be_built_says_why_without_its_key(
     kind: str, settings: dict[str, Any], says: str
 ) -> None:
     with pytest.raises(ProviderNotBuilt) as refused:

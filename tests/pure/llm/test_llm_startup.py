@@ -1,4 +1,4 @@
-"""The SDKs of the vendors are imported when they are needed, never at startup."""
+"""Vendor SDKs are imported when needed, never at startup."""
 
 from __future__ import annotations
 

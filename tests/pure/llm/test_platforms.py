@@ -1,10 +1,11 @@
-"""What is known of vendors before one is asked: hosts, kinds, prices, and the tokens of service accounts."""
+"""Vendor records: hosts, kinds, prices, and tokens of service accounts."""
 
 from __future__ import annotations
 
 import base64
 import json
 import time
+from functools import cache
 from typing import Any, get_args
 
 import httpx2
@@ -17,7 +18,7 @@ from plangate.spec.vendors import PROVIDER_FIELDS, VENDORS, ProviderKind
 from app.llm.client import ModelClient, ModelTraffic
 from app.llm.messages import Message, ModelRequest, Text, Usage
 from app.llm.prices import price
-from app.llm.provider import ProviderNotBuilt, Refused
+from app.llm.provider import ProviderNotBuilt, RequestRejected
 from app.llm.registry import build_provider
 from app.llm.service_account import ServiceAccount
 
@@ -25,9 +26,15 @@ ASKED = ModelRequest("model-1", "", (), (Message("user", (Text("Hello"),)),))
 EMAIL = "agents@my-project.iam.gserviceaccount.com"
 
 
+@cache
+def rsa_key() -> rsa.RSAPrivateKey:
+    """Return a key. Generating one takes a while, and the parameters below need several."""
+    return rsa.generate_private_key(65537, 2048)
+
+
 def key_file(key: Any = None, **changes: Any) -> str:
     """The JSON of a service account, as Google gives it."""
-    key = key or rsa.generate_private_key(65537, 2048)
+    key = key or rsa_key()
     pem = key.private_bytes(
         serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
     ).decode()
@@ -39,7 +46,7 @@ def opened(part: str) -> Any:
     return json.loads(base64.urlsafe_b64decode(part + "=" * (-len(part) % 4)))
 
 
-def test_every_kind_of_a_spec_can_be_built_and_says_its_fields() -> None:
+def test_every_provider_kind_can_be_built_from_its_fields() -> None:
     assert set(get_args(ProviderKind)) == set(PROVIDER_FIELDS)
 
 
@@ -69,9 +76,7 @@ def test_every_kind_of_a_spec_can_be_built_and_says_its_fields() -> None:
         ),
     ],
 )
-async def test_where_a_vendor_is_asked_when_nobody_chose_another_address(
-    kind: str, place: dict[str, str], url: str
-) -> None:
+async def test_default_addresses_of_vendors(kind: str, place: dict[str, str], url: str) -> None:
     asked: list[httpx2.Request] = []
 
     def answer(request: httpx2.Request) -> httpx2.Response:
@@ -80,7 +85,7 @@ async def test_where_a_vendor_is_asked_when_nobody_chose_another_address(
 
     async with ModelClient(httpx2.MockTransport(answer), ModelTraffic()) as client:
         provider = build_provider(kind, api_key="k", http_client=client, options=place)
-        with pytest.raises(Refused):
+        with pytest.raises(RequestRejected):
             await anext(provider.stream(ASKED))
     assert [str(request.url) for request in asked] == [url]
     assert asked[0].url.host == VENDORS[kind].host_in(place.get("region"))
@@ -98,14 +103,14 @@ async def test_where_a_vendor_is_asked_when_nobody_chose_another_address(
         ("anthropic", {"api_key": "k", "options": {"region": "us-east-1"}}, "knows no option 'region'"),
     ],
 )
-def test_what_cannot_be_built(kind: str, settings: dict[str, Any], says: str) -> None:
+def test_providers_that_cannot_be_built_are_rejected(kind: str, settings: dict[str, Any], says: str) -> None:
     with pytest.raises(ProviderNotBuilt) as refused:
         build_provider(kind, **settings)
     assert says in str(refused.value)
 
 
 def test_the_token_of_a_service_account() -> None:
-    key = rsa.generate_private_key(65537, 2048)
+    key = rsa_key()
     began = int(time.time())
     token = ServiceAccount.from_json("\n" + key_file(key)).token()
     head, claims, signature = token.split(".")
@@ -139,7 +144,7 @@ def test_the_token_of_a_service_account() -> None:
         key_file(ec.generate_private_key(ec.SECP256R1())),
     ],
 )
-def test_a_key_file_that_is_not_one_is_refused_without_its_words(text: str) -> None:
+def test_an_invalid_key_file_is_rejected_without_its_text(text: str) -> None:
     with pytest.raises(ProviderNotBuilt) as refused:
         ServiceAccount.from_json(text)
     assert str(refused.value) == (
@@ -180,5 +185,5 @@ def test_the_platforms_have_prices_of_their_own(usage: Usage) -> None:
         ("mock", "claude-sonnet-4-5"),
     ],
 )
-def test_what_is_unknown_has_no_price(kind: str, model: str) -> None:
+def test_unknown_models_have_no_price(kind: str, model: str) -> None:
     assert price(kind, model, Usage(1, 1)) is None

@@ -1,4 +1,4 @@
-"""What calls cost: each kind of tokens at its own price, and sums that are the same in whatever order."""
+"""Costs of calls: each kind of tokens has its price, and sums do not depend on order."""
 
 from __future__ import annotations
 
@@ -31,11 +31,11 @@ def test_each_kind_of_tokens_has_its_price(usage: Usage, usd: float) -> None:
 
 
 @pytest.mark.parametrize("provider", ["mock", "scripted", "noop", "a provider of one's own"])
-def test_a_provider_that_is_not_in_the_table_has_no_price(provider: str) -> None:
+def test_a_provider_outside_the_table_has_no_price(provider: str) -> None:
     assert price(provider, SONNET[1], Usage(1)) is None
 
 
-def test_a_sum_is_the_same_in_whatever_order() -> None:
+def test_sums_do_not_depend_on_order() -> None:
     costs = [random.randrange(1, 10**7) * 1.5e-7 for _ in range(1000)]
     whole = together(costs)
     random.shuffle(costs)

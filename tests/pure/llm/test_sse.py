@@ -1,4 +1,4 @@
-"""Server-sent events: the same events wherever the bytes are cut, and nothing without a bound."""
+"""Server-sent events: independent of chunk boundaries, and bounded."""
 
 from __future__ import annotations
 

@@ -1,9 +1,10 @@
-"""Plans drawn for people: what is in the drawing, and that no text of a model's is more than a text in it."""
+"""Drawings of plans, in which model-written text stays text."""
 
 from __future__ import annotations
 
 import json
 import re
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Any
 
@@ -11,10 +12,10 @@ import orjson
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from plangate.statuses import ActionStatus
+from plangate.statuses import ActionStatus, PlanStatus
 
 from app.plans.drawing import MAX_EDGES, PlanDrawing, draw_plan, label
-from app.plans.models import Plan
+from app.plans.models import ActionState, Plan
 from app.plans.states import ACTION_LIFE
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
@@ -39,10 +40,10 @@ def act(kind: str, path: str | None = None, method: str | None = None, **payload
 
 
 def drawing(
-    *actions: dict[str, Any], variables: bool = True, rows: list[dict[str, Any]] | None = None
+    *actions: dict[str, Any], variables: bool = True, states: Sequence[ActionState] = ()
 ) -> PlanDrawing:
     body = orjson.dumps({"actions": list(actions)})
-    status = "executing" if rows else "draft"
+    status: PlanStatus = "executing" if states else "draft"
     plan = Plan(
         id="pln_1",
         key=None,
@@ -62,13 +63,10 @@ def drawing(
         decision=None,
         feedback=None,
         partial=None,
+        facts=None,
         variables=variables,
     )
-    return draw_plan(plan, rows or [])
-
-
-def row(index: int, status: str, attempts: int = 1) -> dict[str, Any]:
-    return {"index": index, "status": status, "attempts": attempts}
+    return draw_plan(plan, states)
 
 
 def edges(found: PlanDrawing) -> list[tuple[int, int, str]]:
@@ -136,8 +134,13 @@ def test_a_draft_has_no_statuses() -> None:
 
 
 def test_statuses_are_words_and_classes() -> None:
-    rows = [row(0, "succeeded", 3), row(1, "failed"), row(2, "skipped", 0), row(3, "unknown")]
-    found = drawing(*FLOW, rows=rows)
+    states = [
+        ActionState(0, "succeeded", 3),
+        ActionState(1, "failed", 1),
+        ActionState(2, "skipped", 0),
+        ActionState(3, "unknown", 1),
+    ]
+    found = drawing(*FLOW, states=states)
     assert [(node.status, node.attempts) for node in found.nodes] == [
         ("succeeded", 3),
         ("failed", 1),
@@ -157,13 +160,13 @@ def test_statuses_are_words_and_classes() -> None:
 
 
 @pytest.mark.parametrize("status", ACTION_LIFE.transitions)
-def test_every_status_has_its_look(status: ActionStatus) -> None:
-    drawn_ = drawing(act("note"), rows=[row(0, status)]).mermaid()
+def test_every_status_has_a_style(status: ActionStatus) -> None:
+    drawn_ = drawing(act("note"), states=[ActionState(0, status, 1)]).mermaid()
     assert f":::{status}\n    classDef {status} fill:#" in drawn_
     assert LINES.fullmatch(drawn_)
 
 
-def test_without_variables_nobody_waits_for_anybody() -> None:
+def test_without_variables_no_action_waits() -> None:
     found = drawing(act("make", value="†state.a"), act("note", text="† is a dagger"), variables=False)
     assert [(node.kind, node.reads, node.writes) for node in found.nodes] == [
         ("make", (), ()),
@@ -174,12 +177,12 @@ def test_without_variables_nobody_waits_for_anybody() -> None:
 
 
 @pytest.mark.parametrize("variables", [True, False])
-def test_a_plan_of_nothing_is_drawn(variables: bool) -> None:
+def test_an_empty_plan_is_drawn(variables: bool) -> None:
     found = drawing(variables=variables)
     assert (found.nodes, found.edges, found.mermaid()) == ((), (), "flowchart TD\n")
 
 
-def test_an_edge_goes_from_who_writes_a_path_a_part_of_it_or_more_than_it() -> None:
+def test_an_edge_connects_overlapping_writes_and_reads() -> None:
     found = drawing(
         act("whole", "†state.a"),
         act("part", "†state.a.b.c", "merge", after="†state.a.x"),
@@ -198,7 +201,7 @@ def test_every_path_of_an_output_is_written() -> None:
     assert edges(found) == [(0, 1, "†kept.a"), (0, 2, "†state.b")]
 
 
-def test_one_arrow_between_two_actions_has_all_paths_or_the_first_of_them() -> None:
+def test_one_arrow_lists_the_first_paths() -> None:
     payload = {f"p{n}": f"†state.a.{n}" for n in range(5)}
     assert '    n0 -->|"†state.a.0, †state.a.1, †state.a.2, 2 more"| n1\n' in (
         drawing(act("make", "†state.a"), act("read", **payload)).mermaid()
@@ -209,7 +212,7 @@ def test_one_arrow_between_two_actions_has_all_paths_or_the_first_of_them() -> N
     )
 
 
-def test_what_is_too_much_to_draw_is_counted() -> None:
+def test_omitted_parts_of_a_drawing_are_counted() -> None:
     writers = [act("w", "†state.all", "push", value=n) for n in range(110)]
     readers = [act("r", v="†state.all") for _ in range(100)]
     found = drawing(*writers, *readers)
@@ -248,13 +251,13 @@ def test_a_text_is_only_a_text(text: str, written: str) -> None:
 
 
 @given(TEXTS, TEXTS, TEXTS)
-def test_no_text_is_more_than_a_text(first: str, second: str, key: str) -> None:
+def test_text_cannot_inject_markup(first: str, second: str, key: str) -> None:
     key = key.replace("\0", "")
     quoted = json.dumps(key, ensure_ascii=False)
     found = drawing(
         act(first, f"†state.{quoted}"),
         act(second, v=f"†state.{quoted}"),
-        rows=[row(0, "succeeded"), row(1, "pending", 0)],
+        states=[ActionState(0, "succeeded", 1), ActionState(1, "pending", 0)],
     ).mermaid()
     assert LINES.fullmatch(found)
     assert len(found.splitlines()) == 6

@@ -1,4 +1,4 @@
-"""An action with values in the place of its variables, against the schema of its plan."""
+"""Actions with values in place of variables, against the schema of their plan."""
 
 from __future__ import annotations
 
@@ -49,25 +49,25 @@ def flaws(kind: str, spec: PlanSpec = SPEC, **payload: Any) -> list[tuple[str, s
 
 
 @pytest.mark.parametrize("members", [1, 1_000, 100_000])
-def test_what_matches_has_no_flaws_however_large(members: int) -> None:
+def test_a_valid_value_has_no_errors_at_any_size(members: int) -> None:
     assert flaws("count", n=5) == []
     assert flaws("sum", of={f"k{n}": n for n in range(members)}) == []
 
 
-def test_what_does_not_match_is_told_with_its_place_in_the_action() -> None:
+def test_a_mismatch_is_reported_with_its_place_in_the_action() -> None:
     assert flaws("count", n="5") == [("/n", 'must be integer, not "5"')]
     assert flaws("sum", of={"a": 1, "b": "x"}) == [("/of/b", 'must be integer, not "x"')]
     assert flaws("count") == [("", 'the property "n" is missing')]
 
 
-def test_what_is_too_large_to_say_where_it_does_not_match_is_not_let_through() -> None:
+def test_a_large_mismatch_is_rejected_without_its_place() -> None:
     value: dict[str, Any] = {f"k{n}": n for n in range(100_000)}
     assert flaws("sum", of={**value, "last": "x"}) == [
         ("", "the value does not match the schema, and is too large or too deep to say where")
     ]
 
 
-def test_kinds_are_told_apart_where_no_discriminator_is_named() -> None:
+def test_kinds_are_distinguished_without_a_named_discriminator() -> None:
     schema = dict(SPEC.schema_)
     schema["properties"] = {"reason": {}, "actions": {"items": {"anyOf": KINDS}, "type": "array"}}
     assert flaws("count", SPEC.model_copy(update={"schema_": schema}), n="5") == [
@@ -75,7 +75,7 @@ def test_kinds_are_told_apart_where_no_discriminator_is_named() -> None:
     ]
 
 
-def test_a_rule_about_all_actions_together_is_not_asked_of_each_alone() -> None:
+def test_a_rule_about_all_actions_is_not_applied_to_each_alone() -> None:
     """And holds still: where the value of one breaks it, that one is told."""
     many = {"properties": {"actions": {"minItems": 3}}, "required": ["actions"]}
     small = {"properties": {"actions": {"items": {"properties": {"n": {"maximum": 9}}}}}}

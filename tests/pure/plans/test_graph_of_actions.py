@@ -1,4 +1,4 @@
-"""Plans as graphs: who waits for whom, what is wrong with a graph, and what holds for every one."""
+"""Plans as graphs: dependencies, errors, and properties of every graph."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from plangate.spec.variables import Expression, VariablePath, parse
 
 from app.base.errors import MAX_COLLECTED_ERRORS
 from app.plans.body import Action
-from app.plans.graph import MAX_FLAWS, ExecutionOrder, PathIndex, PlanGraph, input_exclusion, parse_steps
+from app.plans.graph import MAX_ERRORS, ExecutionOrder, PathIndex, PlanGraph, input_exclusion, parse_steps
 from app.variables.values import VariableError
 
 
@@ -36,7 +36,7 @@ def graph(*actions: Action) -> PlanGraph:
 
 
 def told(*actions: Action, refusal: Callable[[VariablePath], str | None] = lambda _: None) -> list[str]:
-    return [f"{flaw.pointer}: {flaw.message}" for flaw in graph(*actions).flaws(refusal)]
+    return [f"{flaw.pointer}: {flaw.message}" for flaw in graph(*actions).errors(refusal)]
 
 
 # -- what holds for every graph
@@ -89,9 +89,7 @@ def test_overlap_is_symmetric(a: VariablePath, b: VariablePath) -> None:
 
 
 @given(st.lists(PATHS.map(ref), max_size=9), PATHS.map(ref))
-def test_every_path_that_overlaps_is_found_and_no_other(
-    paths: list[VariablePath], asked: VariablePath
-) -> None:
+def test_exactly_the_overlapping_paths_are_found(paths: list[VariablePath], asked: VariablePath) -> None:
     tree = PathIndex()
     for n, path in enumerate(paths):
         tree.add(path, n)
@@ -99,7 +97,7 @@ def test_every_path_that_overlaps_is_found_and_no_other(
 
 
 @given(PLANS)
-def test_an_action_needs_those_that_write_what_it_reads(actions: list[Action]) -> None:
+def test_an_action_depends_on_the_writers_of_its_reads(actions: list[Action]) -> None:
     made = graph(*actions)
     for step in made.steps:
         wanted = {
@@ -118,7 +116,7 @@ def test_every_order_respects_needs_and_a_cycle_is_always_found(actions: list[Ac
     assert len(set(order)) == len(order)
     for at, n in enumerate(order):
         assert made.needs[n] <= set(order[:at])
-    flaws = made.flaws(lambda _: None)
+    flaws = made.errors(lambda _: None)
     cyclic = [flaw for flaw in flaws if "the plan has a cycle" in flaw.message]
     try:
         list(TopologicalSorter(dict(enumerate(made.needs))).static_order())
@@ -136,7 +134,7 @@ def test_every_order_respects_needs_and_a_cycle_is_always_found(actions: list[Ac
 @given(PLANS)
 def test_writers_in_no_order_are_always_found(actions: list[Action]) -> None:
     made = graph(*actions)
-    found = [flaw for flaw in made.flaws(lambda _: None) if "both write" in flaw.message]
+    found = [flaw for flaw in made.errors(lambda _: None) if "both write" in flaw.message]
     if len(made.order()) < len(actions):
         assert not found
         return
@@ -148,12 +146,12 @@ def test_writers_in_no_order_are_always_found(actions: list[Action]) -> None:
             sets = any(step.call.output and step.call.output.method == "set" for step in (a, b))
             if near and sets and not ordered:
                 wanted.add((a.index, b.index))
-    assert len(found) == min(len(wanted), MAX_FLAWS)
+    assert len(found) == min(len(wanted), MAX_ERRORS)
     assert {tuple(map(int, flaw.message.split(" ")[1:4:2])) for flaw in found} <= wanted
 
 
 @given(PLANS, st.randoms(use_true_random=False), st.sets(st.integers(0, 8)))
-def test_whatever_ends_first_everything_runs_once_and_after_what_it_needs(
+def test_every_action_runs_once_after_its_dependencies(
     actions: list[Action], random: Any, under_way: set[int]
 ) -> None:
     made = graph(*actions)
@@ -172,13 +170,13 @@ def test_whatever_ends_first_everything_runs_once_and_after_what_it_needs(
     assert order.finished == (len(over) == len(actions))
 
 
-def test_what_was_sent_before_a_crash_is_first_and_then_the_first_of_those_that_may_run() -> None:
+def test_actions_sent_before_a_crash_come_first() -> None:
     order = ExecutionOrder([frozenset(), frozenset({5}), frozenset({5}), *[frozenset()] * 4], {4, 6})
     order.done(5)
     assert [order.take() for _ in range(7)] == [4, 6, 0, 1, 2, 3, None]
 
 
-def test_what_is_over_is_not_taken_again() -> None:
+def test_ended_actions_are_not_selected_again() -> None:
     order = ExecutionOrder([frozenset(), frozenset(), frozenset({0})])
     order.done(0)
     assert [order.take(), order.take(), order.take()] == [1, 2, None]
@@ -200,14 +198,14 @@ def test_a_cycle_names_its_actions_and_paths() -> None:
     ]
 
 
-def test_a_long_cycle_is_told_in_part() -> None:
+def test_the_error_about_a_long_cycle_is_truncated() -> None:
     ring = [action([f"†state.n{n}"], f"†state.n{(n + 1) % 9}") for n in range(9)]
     (flaw,) = told(*ring)
     assert flaw.endswith('action 5 reads "†state.n5", which action 4 writes; and so on')
     assert flaw.count("reads") == 5
 
 
-def test_what_only_waits_for_a_cycle_is_not_told_as_a_part_of_it() -> None:
+def test_actions_behind_a_cycle_are_not_reported_as_part_of_it() -> None:
     (flaw,) = told(action(["†state.b"]), action(["†state.b"], "†state.a"), action(["†state.a"], "†state.b"))
     assert flaw.startswith("/actions/1: the plan has a cycle: action 1 reads")
 
@@ -224,7 +222,7 @@ def test_what_only_waits_for_a_cycle_is_not_told_as_a_part_of_it() -> None:
         (("†state.x || †state.b", None), ("†state.a || †state.b", None), "†state.b"),
     ],
 )
-def test_two_writers_in_no_order_are_refused_where_one_sets(first: Any, second: Any, path: str) -> None:
+def test_unordered_writers_are_rejected_if_one_sets(first: Any, second: Any, path: str) -> None:
     assert told(action((), *first), action((), *second)) == [
         f'/actions/1/_outputPath: actions 0 and 1 both write "{path}", in no order, and `set` keeps only one of them: '
         "write to different paths, or give both the _outputMethod push or merge"
@@ -241,12 +239,12 @@ def test_two_writers_in_no_order_are_refused_where_one_sets(first: Any, second: 
         [action(["†state.a"], "†state.b"), action((), "†state.a")],
     ],
 )
-def test_writers_that_join_or_are_ordered_are_fine(actions: list[Action]) -> None:
+def test_ordered_or_merging_writers_are_accepted(actions: list[Action]) -> None:
     made = graph(*actions)
-    assert not [flaw for flaw in made.flaws(lambda _: None) if "both write" in flaw.message]
+    assert not [flaw for flaw in made.errors(lambda _: None) if "both write" in flaw.message]
 
 
-def test_what_nothing_provides_is_told_with_the_reason_of_each_alternative() -> None:
+def test_a_variable_without_a_value_is_reported_per_alternative() -> None:
     def refusal(reference: VariablePath) -> str | None:
         return None if reference.kind == "input" else f"no {reference.kind} here."
 
@@ -272,16 +270,16 @@ def test_what_nothing_provides_is_told_with_the_reason_of_each_alternative() -> 
     ]
 
 
-def test_stored_values_are_no_part_of_the_graph() -> None:
+def test_stored_values_are_not_part_of_the_graph() -> None:
     made = graph(action([f"†ref.Seats.{'f' * 64}.rows.0", "†state.a"]), action((), "†state.a"))
     assert made.needs == (frozenset({1}), frozenset())
-    assert list(map(str, made.stored())) == [f"†ref.Seats.{'f' * 64}.rows.0"]
+    assert list(map(str, made.stored_references())) == [f"†ref.Seats.{'f' * 64}.rows.0"]
     assert set(map(str, made.roots())) == {f"†ref.Seats.{'f' * 64}", "†state"}
 
 
 def test_the_flaws_are_bounded() -> None:
     many = [action([f"†state.n{n}"], "†state.x") for n in range(30)]
-    assert len(told(*many, refusal=lambda _: "no")) == MAX_FLAWS == MAX_COLLECTED_ERRORS
+    assert len(told(*many, refusal=lambda _: "no")) == MAX_ERRORS == MAX_COLLECTED_ERRORS
 
 
 # -- how actions are written
@@ -335,7 +333,7 @@ def test_the_flaws_are_bounded() -> None:
         ),
     ],
 )
-def test_what_is_written_wrongly_is_told_with_its_action(one: Action, message: str) -> None:
+def test_errors_in_variables_name_their_action(one: Action, message: str) -> None:
     steps, flaws = parse_steps([action(), one])
     assert [step.index for step in steps] == [0]
     assert [(flaw.pointer, flaw.message) for flaw in flaws] == [("/actions/1", message)]
@@ -352,7 +350,7 @@ def test_what_is_written_wrongly_is_told_with_its_action(one: Action, message: s
         ([action(["††two are a literal that dispatch sees with one"])], True),
     ],
 )
-def test_a_plan_is_a_graph_where_anything_is_replaced_or_written(actions: list[Action], is_one: bool) -> None:
+def test_a_plan_with_variables_or_paths_is_a_graph(actions: list[Action], is_one: bool) -> None:
     assert graph(*actions).has_variables is is_one
 
 
@@ -398,7 +396,7 @@ SCHEMA: dict[str, Any] = {
         ("†input.more.of.it", "more"),
     ],
 )
-def test_an_input_that_the_schema_has_no_room_for(path: str, lacking: str | None) -> None:
+def test_an_input_outside_the_schema_is_rejected(path: str, lacking: str | None) -> None:
     wanted = None if lacking is None else f'the runtime\'s inputSchema has no "{lacking}"'
     assert input_exclusion(SCHEMA, ref(path)) == wanted
     assert input_exclusion(None, ref(path)) is None
@@ -448,7 +446,7 @@ def test_the_cost_is_linear_in_the_actions(shape: str) -> None:
 
         def check() -> None:
             made = graph(*actions)
-            made.flaws(lambda _: "no")
+            made.errors(lambda _: "no")
             order = ExecutionOrder(made.needs)
             while (taken := order.take()) is not None:
                 order.done(taken)

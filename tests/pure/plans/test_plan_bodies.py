@@ -1,4 +1,4 @@
-"""Bodies of plans: normalised, hashed, dispatched."""
+"""Bodies of plans: normalized, hashed, dispatched."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ from plangate.spec.models import PlanSpec
 from app.base.errors import FieldError
 from app.base.schema.checker import SchemaChecker
 from app.plans import body as bodies
-from app.tools.models import CallOutcome
+from app.plans.body import ActionResult
+from app.tools.results import Answer
 from tests.support import specs
 
 SPEC = PlanSpec.model_validate(specs.ROUTING)
@@ -28,7 +29,7 @@ ACTIONS = st.one_of(
 
 
 @given(st.lists(ACTIONS, max_size=6))
-def test_what_was_normalised_flattens_to_what_normalises_the_same(actions: list[Any]) -> None:
+def test_normalizing_is_idempotent(actions: list[Any]) -> None:
     normal, flaws = bodies.normalize(SPEC, {"reason": "r", "actions": actions}, SCHEMAS)
     assert flaws == []
     assert [a["kind"] for a in normal["actions"]] == [a["kind"] for a in actions]
@@ -36,7 +37,7 @@ def test_what_was_normalised_flattens_to_what_normalises_the_same(actions: list[
     assert bodies.normalize(SPEC, bodies.flatten_payload(SPEC, normal), SCHEMAS) == (normal, [])
 
 
-def test_references_are_taken_out_before_validation_and_context_is_kept() -> None:
+def test_references_are_removed_before_validation_and_context_stays() -> None:
     body = {"reason": "storm", "actions": [{**specs.BOOK, "references": [{**HANDLE, "glimpse": {"n": 1}}]}]}
     normal, _ = bodies.normalize(SPEC, body, SCHEMAS)
     assert normal == {
@@ -62,13 +63,13 @@ def test_references_are_taken_out_before_validation_and_context_is_kept() -> Non
         ({"actions": [{"kind": "fly", "cents": "5"}]}, ["/actions/0/kind"]),
     ],
 )
-def test_every_flaw_has_its_place(body: Any, pointers: list[str]) -> None:
+def test_every_error_has_its_place(body: Any, pointers: list[str]) -> None:
     normal, flaws = bodies.normalize(SPEC, body, SCHEMAS)
     assert normal == {}
     assert [f.pointer for f in flaws] == pointers
 
 
-def test_a_literal_with_a_dagger_is_checked_as_what_it_is_and_told_as_it_is_written() -> None:
+def test_errors_about_literals_with_a_dagger_quote_them_as_written() -> None:
     spec = PlanSpec.model_validate({**specs.ROUTING, "variables": True, "schema": {
         "properties": {"actions": {"type": "array", "items": specs.variant("say", to={"enum": ["†a", "b"]})}}}})  # fmt: skip
     said, _ = bodies.normalize(spec, {"actions": [{"kind": "say", "to": "††a"}]}, SCHEMAS, variables=True)
@@ -89,7 +90,7 @@ def test_a_literal_with_a_dagger_is_checked_as_what_it_is_and_told_as_it_is_writ
         max_size=20,
     )
 )
-def test_an_idempotency_key_is_one_actions_alone(names: list[Any]) -> None:
+def test_idempotency_keys_are_unique_per_action(names: list[Any]) -> None:
     keys = [bodies.idempotency_key(*name) for name in names]
     assert len(set(keys)) == len(keys)
     assert keys == [bodies.idempotency_key(*name) for name in names]
@@ -111,7 +112,7 @@ def test_an_idempotency_key_is_one_actions_alone(names: list[Any]) -> None:
         (False, "it returned bool"),
     ],
 )
-def test_a_dispatcher_returns_nothing_or_what_it_did(output: Any, wrong: str | None) -> None:
+def test_a_dispatcher_returns_nothing_or_a_report(output: Any, wrong: str | None) -> None:
     result, said = bodies.dispatch_result(output)
     if wrong is None:
         assert (result, said) == (output or {}, None)
@@ -122,7 +123,7 @@ def test_a_dispatcher_returns_nothing_or_what_it_did(output: Any, wrong: str | N
         assert "None or an object" in said
 
 
-def test_one_dispatcher_takes_a_batch_and_one_a_kind_takes_its_own() -> None:
+def test_dispatchers_are_chosen_for_batches_or_kinds() -> None:
     one = assemble(specs.planning()).spec
     found, missing = bodies.resolve_dispatchers(one, SPEC, ["book", "refund"])
     assert (found.keys(), missing, bodies.client_call_name(found["*"])) == ({"*"}, [], "actions")
@@ -135,7 +136,7 @@ def test_one_dispatcher_takes_a_batch_and_one_a_kind_takes_its_own() -> None:
     assert found["book"].digest == found["refund"].digest, "of what a dispatcher is, not of its kind"
 
 
-def test_a_plan_has_so_many_actions_at_most() -> None:
+def test_actions_of_a_plan_are_limited() -> None:
     body = {"actions": [dict(specs.BOOK)] * 1_001}
     form, flaws = bodies.normalize(SPEC, body, SCHEMAS)
     assert form == {}
@@ -144,24 +145,24 @@ def test_a_plan_has_so_many_actions_at_most() -> None:
     ]
 
 
-def test_a_large_result_is_kept_by_the_call_and_not_by_each_of_its_actions() -> None:
-    done = CallOutcome("done", output={"entitiesAffected": 3, "details": "x" * 100_000})
-    verdict = bodies.action_result(done)
-    kept = json.loads(verdict.parts()["result"])
-    assert (verdict.status, kept["entitiesAffected"]) == ("succeeded", 3)
-    assert verdict.value == "x" * 100_000  # what goes to an output path is whole
+def test_a_large_result_is_stored_with_the_call_alone() -> None:
+    done = Answer({"entitiesAffected": 3, "details": "x" * 100_000})
+    result = ActionResult.from_call(done)
+    kept = json.loads(result.dump()[0])
+    assert (result.status, kept["entitiesAffected"]) == ("succeeded", 3)
+    assert result.tool_result() == Answer("x" * 100_000)  # what goes to an output path is whole
     assert kept["details"]["note"].startswith("The result had 1000")
-    small = CallOutcome("done", output={"entitiesAffected": 3, "details": "x"})
-    assert json.loads(bodies.action_result(small).parts()["result"]) == small.output
+    small = Answer({"entitiesAffected": 3, "details": "x"})
+    assert json.loads(ActionResult.from_call(small).dump()[0]) == small.value
 
 
-def test_of_a_large_result_each_row_keeps_what_the_answer_is_made_of() -> None:
+def test_each_row_keeps_the_summary_of_a_large_result() -> None:
     large = {
         "entitiesAffected": 3,
         "summary": "Three were told. " * 200,
-        "details": "x" * bodies.MAX_KEPT_BYTES,
+        "details": "x" * bodies.MAX_ACTION_RESULT_BYTES,
     }
-    kept = json.loads(bodies.action_result(CallOutcome("done", large)).parts()["result"])
+    kept = json.loads(ActionResult.from_call(Answer(large)).dump()[0])
     assert (kept["entitiesAffected"], len(kept["summary"]), kept["summary"][:16]) == (
         3,
         2000,
@@ -169,13 +170,13 @@ def test_of_a_large_result_each_row_keeps_what_the_answer_is_made_of() -> None:
     )
     assert "the record of the call has it" in kept["details"]["note"]
     silent = {key: held for key, held in large.items() if key != "summary"}
-    assert "summary" not in json.loads(bodies.action_result(CallOutcome("done", silent)).parts()["result"])
+    assert "summary" not in json.loads(ActionResult.from_call(Answer(silent)).dump()[0])
 
 
-def test_what_many_actions_keep_of_one_result_is_bounded_together() -> None:
+def test_details_of_many_actions_are_bounded_together() -> None:
     """A batch of a thousand is written at once."""
-    verdict = bodies.action_result(CallOutcome("done", {"entitiesAffected": 3, "details": "x" * 60_000}))
-    assert json.loads(verdict.parts(200)["result"])["details"] == "x" * 60_000
-    kept = verdict.parts(1_000)["result"]
-    assert len(kept) * 1_000 <= bodies.MAX_KEPT_TOGETHER
+    result = ActionResult.from_call(Answer({"entitiesAffected": 3, "details": "x" * 60_000}))
+    assert json.loads(result.dump(200)[0])["details"] == "x" * 60_000
+    kept = result.dump(1_000)[0]
+    assert len(kept) * 1_000 <= bodies.MAX_BATCH_RESULT_BYTES
     assert json.loads(kept)["entitiesAffected"] == 3

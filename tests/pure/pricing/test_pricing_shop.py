@@ -1,4 +1,4 @@
-"""The shop makes a change once, however often it is dispatched."""
+"""The shop applies a change once, however often it is dispatched."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def off_the_list(shop: Shop) -> list[tuple[Any, ...]]:
     )
 
 
-def test_opening_it_again_keeps_what_is_there(shop: Shop, coats: list[Product]) -> None:
+def test_reopening_keeps_the_content(shop: Shop, coats: list[Product]) -> None:
     shop.change_prices("k1", coats, -20)
     before = off_the_list(shop)
     again = Shop(shop.path)
@@ -60,14 +60,14 @@ def test_prices_are_set_from_the_list_and_rounded_to_the_cent(shop: Shop, coats:
     assert [price * 10 for _, _, price in off_the_list(shop)] == [p.list_cents * 11 for p in coats]
 
 
-def test_a_repeated_change_is_made_once_and_answers_the_same(shop: Shop, coats: list[Product]) -> None:
+def test_a_repeated_change_is_applied_once(shop: Shop, coats: list[Product]) -> None:
     assert shop.change_prices("k1", coats, -20) == 4
     shop.change_prices("k2", coats, 0)
     assert shop.change_prices("k1", coats, -20) == 4  # late: it would undo what came after it
     assert off_the_list(shop) == []
 
 
-def test_the_same_change_under_another_key_is_no_news(shop: Shop, coats: list[Product]) -> None:
+def test_the_same_change_with_a_new_key_changes_nothing(shop: Shop, coats: list[Product]) -> None:
     assert shop.change_prices("k1", coats, -20) == 4
     assert shop.change_prices("k2", coats, -20) == 0
     assert shop.promote("k3", coats, "SPRING", 15, "Spring") == 4
@@ -76,14 +76,14 @@ def test_the_same_change_under_another_key_is_no_news(shop: Shop, coats: list[Pr
     assert shop.state() == "4 prices off the list, 1 products in SPRING at 10 %, 3 products in SPRING at 15 %"
 
 
-def test_attempts_at_once_make_one_change(shop: Shop, coats: list[Product]) -> None:
+def test_concurrent_attempts_make_one_change(shop: Shop, coats: list[Product]) -> None:
     with ThreadPoolExecutor(8) as pool:
         made = list(pool.map(lambda _: shop.promote("k1", coats, "SPRING", 15, "Spring"), range(16)))
     assert made == [4] * 16
     assert rows(shop, "SELECT * FROM changes") == [("k1", 4)]
 
 
-def test_a_change_that_fails_leaves_no_trace(shop: Shop, coats: list[Product]) -> None:
+def test_a_failed_change_leaves_no_trace(shop: Shop, coats: list[Product]) -> None:
     bad = coats[1].model_copy(update={"list_cents": 10**20})
     with pytest.raises(OverflowError):
         shop.change_prices("k1", [coats[0], bad], -20)
@@ -118,7 +118,7 @@ def test_a_batch_is_carried_out_once(shop: Shop, coats: list[Product]) -> None:
     assert rows(shop, "SELECT idempotency_key, changed FROM changes") == [("key-0", 4), ("key-1", 4)]
 
 
-def test_a_batch_with_an_action_that_cannot_be_done_does_nothing(shop: Shop, coats: list[Product]) -> None:
+def test_a_batch_with_an_invalid_action_does_nothing(shop: Shop, coats: list[Product]) -> None:
     with pytest.raises(ValueError, match="The action promotion names no Products"):
         dispatched(shop, coats, PRICES, {**PROMOTION, "references": []})
     with pytest.raises(ValidationError):

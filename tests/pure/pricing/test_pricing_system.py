@@ -1,4 +1,4 @@
-"""The system of the pricing example as data: it assembles, and says what its README says."""
+"""The pricing example as data: it assembles and matches its README."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def wire(*, scripted: bool = True) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("scripted", [True, False])
-def test_what_is_dumped_is_the_wire_form(scripted: bool) -> None:
+def test_a_dump_is_the_wire_form(scripted: bool) -> None:
     defined = define(tenant="local", model="m-1", scripted=scripted)
     dumped = json.loads(json.dumps(defined.wire))
     assert dumped == defined.wire == defined.spec.to_wire()
@@ -31,7 +31,7 @@ def test_what_is_dumped_is_the_wire_form(scripted: bool) -> None:
     assert assemble(dumped).wire == dumped
 
 
-def test_with_a_model_and_without_it_differs_in_who_is_asked_and_in_nothing_else() -> None:
+def test_scripted_and_model_systems_differ_only_in_the_model() -> None:
     without, asked = wire(), wire(scripted=False)
     assert json.loads(without.pop("mockResponse")).keys() == Slogan.model_fields.keys()
     providers = [agent.pop("model")["provider"] for agent in without["agents"]]
@@ -53,14 +53,14 @@ def test_the_plan_has_two_kinds_of_action_and_a_context() -> None:
 
 
 @pytest.mark.parametrize(("percent", "asks"), [(1, False), (20, False), (21, True), (50, True)])
-def test_a_deep_discount_asks(percent: int, asks: bool) -> None:
+def test_a_deep_discount_requires_approval(percent: int, asks: bool) -> None:
     spec = wire()
     rule = next(tool["approval"] for tool in spec["tools"] if tool["name"] == "reserve_budget")
     assert rule == {"kind": "dynamic", "value": "deep_discount"}
     assert requires_approval(spec["approvalPredicates"][rule["value"]], {"percent": percent}, {}) is asks
 
 
-def test_the_glimpse_is_made_by_the_service_and_names_no_product() -> None:
+def test_the_glimpse_names_no_product() -> None:
     value = PRODUCTS.pack(Products(season="winter", products=catalogue()[:2])).value
     (reference,) = wire()["references"]
     assert search_all(reference["glimpse"], value) == {
@@ -72,13 +72,13 @@ def test_the_glimpse_is_made_by_the_service_and_names_no_product() -> None:
     }
 
 
-def test_the_copywriter_and_nobody_else_has_a_schema_for_answers() -> None:
+def test_only_the_copywriter_has_an_output_schema() -> None:
     schemas = {agent["name"]: agent.get("outputSchema") for agent in wire()["agents"]}
     assert [name for name, schema in schemas.items() if schema] == [COPYWRITER]
     assert schemas[COPYWRITER]["required"] == ["headline"]
 
 
-def test_nobody_can_read_the_products() -> None:
+def test_no_agent_can_read_the_products() -> None:
     """The executor's own `resolveRef` would bring them into a prompt."""
     spec = define(tenant="local", model="m-1", scripted=True).spec
     held = {agent.name: {tool.name for tool in builtin_tools(spec, agent)} for agent in spec.agents}
@@ -86,7 +86,7 @@ def test_nobody_can_read_the_products() -> None:
     assert held[EXECUTOR] == {"getPlan", "executePlan", *TEAM_TOOLS}
 
 
-def test_the_script_is_one_and_the_plan_in_it_too() -> None:
+def test_script_and_plan_are_valid() -> None:
     coordinator = parse_script(as_script("p1", 15)).steps
     planner = parse_script(coordinator[0].args["prompt"]).steps
     assert [step.tool for step in planner] == [

@@ -1,8 +1,9 @@
-"""Glimpses that the service makes: the neutral one of any JSON value, cut where it is too large."""
+"""Neutral glimpses that the service makes, truncated if too large."""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -26,12 +27,12 @@ JSON = st.recursive(
 
 
 @given(JSON)
-def test_the_neutral_glimpse_is_that_of_the_library(value: Any) -> None:
+def test_the_neutral_glimpse_equals_the_librarys(value: Any) -> None:
     assert glimpses.neutral_glimpse(value) == library_glimpse(value)
 
 
 @given(JSON)
-def test_what_fits_is_not_cut(value: Any) -> None:
+def test_fitting_values_are_not_truncated(value: Any) -> None:
     made = glimpses.neutral_glimpse(value)
     if len(json.dumps(made, ensure_ascii=False).encode()) <= MAX_GLIMPSE_BYTES // 2:
         assert json.loads(glimpses.fit_glimpse(made)) == made
@@ -45,7 +46,7 @@ def test_a_glimpse_of_the_most_bytes_is_not_cut() -> None:
     assert more == {"text": "x" * 300 + f"{CUT} (4086 characters)", CUT: "cut to 4096 bytes"}
 
 
-def test_every_place_that_was_cut_is_marked() -> None:
+def test_truncations_are_marked() -> None:
     value = {
         "name": "n" * 5000,
         "rows": [{"id": n, "deep": [[[n, n]]]} for n in range(1000)],
@@ -62,25 +63,25 @@ def test_every_place_that_was_cut_is_marked() -> None:
 
 
 @pytest.mark.parametrize(
-    "value",
+    "build_value",
     [
-        "\u0001" * 100_000,
-        "\N{PILE OF POO}" * 100_000,
-        '"\\' * 100_000,
-        ["\u0001" * 4000] * 10,
-        {"\u0001" * 500 + str(n): {"\u0001" * 500: ["\u0001" * 500]} for n in range(100)},
-        {str(n): n for n in range(1_000_000)},
-        [[[[[["x" * 50] * 100] * 100] * 100]]],
+        lambda: "\u0001" * 100_000,
+        lambda: "\N{PILE OF POO}" * 100_000,
+        lambda: '"\\' * 100_000,
+        lambda: ["\u0001" * 4000] * 10,
+        lambda: {"\u0001" * 500 + str(n): {"\u0001" * 500: ["\u0001" * 500]} for n in range(100)},
+        lambda: {str(n): n for n in range(1_000_000)},
+        lambda: [[[[[["x" * 50] * 100] * 100] * 100]]],
     ],
     ids=["escapes", "wide", "quotes", "sample", "keys", "many fields", "deep"],
 )
-def test_a_glimpse_fits_whatever_the_value(value: Any) -> None:
-    data = glimpses.fit_glimpse(glimpses.neutral_glimpse(value))
+def test_any_value_has_a_glimpse_that_fits(build_value: Callable[[], Any]) -> None:
+    data = glimpses.fit_glimpse(glimpses.neutral_glimpse(build_value()))
     assert len(data) <= MAX_GLIMPSE_BYTES
     assert json.loads(data)[CUT].startswith("cut to 4096 bytes")
 
 
-def test_fields_whose_names_are_one_when_cut_are_counted() -> None:
+def test_fields_with_equal_truncated_names_are_counted() -> None:
     rows = {"k" * 400 + str(n): n for n in range(10, 30)}
     made = json.loads(glimpses.fit_glimpse(rows))
     assert list(made.values()) == [29, "cut to 4096 bytes, 19 more fields"]
@@ -88,13 +89,15 @@ def test_fields_whose_names_are_one_when_cut_are_counted() -> None:
     assert list(inner.values()) == [29, "19 more"]
 
 
-def test_a_callers_glimpse_is_refused_where_it_is_too_large() -> None:
+def test_a_callers_large_glimpse_is_rejected() -> None:
     assert glimpses.check_glimpse({"n": 1}) == b'{"n":1}'
     with pytest.raises(Invalid, match=r"^A glimpse has at most 4096 bytes of JSON; this one has 4097\.$"):
         glimpses.check_glimpse("x" * 4095)
 
 
-def test_a_declared_glimpse_says_why_it_cannot_be_made() -> None:
+def test_a_failing_glimpse_says_why() -> None:
     assert glimpses.declared_glimpse({"count": "length(rows)"}, {"rows": [1, 2]}) == {"count": 2}
-    with pytest.raises(Invalid, match=r"^The glimpse of this kind could not be made of this value: "):
+    with pytest.raises(
+        Invalid, match=r"^The declared glimpse of this kind cannot be computed from this value: "
+    ):
         glimpses.declared_glimpse({"count": "length(rows)"}, {"rows": 5})

@@ -1,4 +1,4 @@
-"""The operator's floor: the result is never weaker than the rule, nor than the floor."""
+"""The operator's floor: the result is never weaker than the rule or the floor."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def test_a_floor_twice_is_a_floor(rule: ApprovalRule, floor: ApprovalRule) -> No
 
 
 @given(RULES, RULES, st.one_of(st.none(), st.integers(1, 3 * DEFAULT_EXPIRES_MS)))
-def test_no_query_keeps_an_approval_open_longer_than_the_floor(
+def test_a_query_cannot_extend_the_floors_expiry(
     rule: ApprovalRule, floor: ApprovalRule, asked: int | None
 ) -> None:
     plain = ResolvedRule(rule, "tool")
@@ -130,7 +130,7 @@ def test_no_query_keeps_an_approval_open_longer_than_the_floor(
         ),
     ],
 )
-def test_what_comes_of_a_rule_and_a_floor(rule: Any, floor: Any, expected: Any) -> None:
+def test_a_floor_and_a_rule_combine_to_the_stricter(rule: Any, floor: Any, expected: Any) -> None:
     policies = ApprovalPolicies.model_validate({"tools": rule})
     under = ApprovalPolicies.model_validate({"tools": floor})
     assert policies.tools is not None and under.tools is not None

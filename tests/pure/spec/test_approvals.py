@@ -66,7 +66,7 @@ def test_wide_rules_do_not_gate_builtin_tools() -> None:
     assert tool_rule(named, "a", "call_agent") == ResolvedRule(ALWAYS, "approvalOverrides.tools")
 
 
-def test_a_tool_that_is_not_declared_falls_under_the_wide_rules() -> None:
+def test_an_undeclared_tool_uses_the_general_rules() -> None:
     assert tool_rule(spec(approvalPolicies={"tools": "always"}), "a", "gone").rule == ALWAYS
 
 
@@ -86,6 +86,6 @@ def test_rules_are_normalised(value: Any, rule: ApprovalRule | None) -> None:
 
 
 @pytest.mark.parametrize("value", ["sometimes", 3, {}, {"kind": "always", "after": 1}])
-def test_what_is_no_rule_is_a_value_error(value: Any) -> None:
+def test_an_invalid_rule_is_a_value_error(value: Any) -> None:
     with pytest.raises(ValidationError):
         normalize_rule(value)

@@ -1,4 +1,4 @@
-"""From what an author wrote to what is registered: collecting, filling in, the wire form, the fixed point."""
+"""From a written spec to the registered one: collecting, defaults, the wire form, the fixed point."""
 
 import copy
 import json
@@ -118,7 +118,7 @@ def test_a_spec_without_additions_is_the_minimal_shape() -> None:
     assert assemble(minimal).wire == minimal
 
 
-def test_what_is_empty_or_a_default_is_left_out() -> None:
+def test_empty_and_default_fields_are_omitted() -> None:
     plain = wire(agent(systemPrompt="x"))
     spelled = wire(
         agent(systemPrompt="x", tools=[], plan=None, maxTurns=None, outputSchema=None, references=[]),
@@ -137,7 +137,7 @@ def test_what_is_empty_or_a_default_is_left_out() -> None:
     assert spelled == plain
 
 
-def test_an_entry_of_a_mapping_that_is_null_is_unset() -> None:
+def test_a_null_entry_of_a_mapping_is_unset() -> None:
     spec = full()
     plain = assemble(spec).wire
     for part in (spec["providers"], spec["actionDispatchers"], spec["approvalPredicates"]):
@@ -147,7 +147,7 @@ def test_an_entry_of_a_mapping_that_is_null_is_unset() -> None:
     assert assemble(spec).wire == plain
 
 
-def test_a_model_without_a_provider_may_say_so() -> None:
+def test_a_null_provider_is_accepted() -> None:
     unset = assemble(document(agent(model={"id": "gpt-5", "provider": None, "maxOutputTokens": None})))
     assert unset.wire["agents"][0]["model"] == {"id": "gpt-5", "provider": "openai"}
 
@@ -162,6 +162,7 @@ REQUIRED: dict[str, Any] = {
     "agents": [],
     "alias": "Proposed",
     "entryPoint": "e",
+    "expression": "actions",
     "free": ["a"],
     "id": "x",
     "inputSchema": {},
@@ -201,7 +202,7 @@ def test_null_unsets_every_optional_field(model: Any) -> None:
 
 
 @pytest.mark.parametrize("name", ["unknown", "agents", "tenant"])
-def test_null_is_no_value_of_what_is_required_or_unknown(name: str) -> None:
+def test_null_is_rejected_for_required_and_unknown_fields(name: str) -> None:
     with pytest.raises(SpecInvalid, match=f"{name}"):
         assemble({**document(agent()), name: None})
 
@@ -343,7 +344,7 @@ def test_rules_of_agents_and_bound_tools_move_into_the_overrides() -> None:
     }
 
 
-def test_an_explicit_override_wins_over_what_is_moved() -> None:
+def test_an_explicit_override_wins() -> None:
     made = wire(
         agent(
             tools=["t"],
@@ -360,7 +361,7 @@ def test_an_explicit_override_wins_over_what_is_moved() -> None:
     }
 
 
-def test_default_is_not_set_and_makes_no_override() -> None:
+def test_a_default_makes_no_override() -> None:
     made = wire(
         agent(tools=["t"], toolApprovalPolicies={"t": "default"}, approvalPolicies={"tools": "default"}),
         tools=[{"name": "t", "inputSchema": OBJECT, "approval": "default"}],
@@ -370,7 +371,7 @@ def test_default_is_not_set_and_makes_no_override() -> None:
     assert "approval" not in made["tools"][0]
 
 
-def test_the_coordinators_policies_are_the_runtimes_where_it_has_none() -> None:
+def test_the_coordinators_policies_are_the_default() -> None:
     front = agent("front", "coordinator", routes=["helper"], approvalPolicies={"tools": "always"})
 
     assert wire(front, agent())["approvalPolicies"] == {
@@ -394,7 +395,7 @@ def test_predicates_may_be_registered_later() -> None:
 # Prompts.
 
 
-def test_layers_are_rendered_and_get_the_tools_with_the_rules_in_force() -> None:
+def test_rendered_layers_show_tools_and_rules() -> None:
     made = wire(
         agent(
             tools=["find"],
@@ -417,7 +418,7 @@ def test_layers_are_rendered_and_get_the_tools_with_the_rules_in_force() -> None
 
 
 @pytest.mark.parametrize("prompt", ["You help.", layered_prompt(identity="You help.")])
-def test_a_prompt_gets_a_table_of_tools(prompt: Any) -> None:
+def test_a_plain_prompt_gets_a_table_of_tools(prompt: Any) -> None:
     tools = [{"name": name, "description": f"Does {name}", "inputSchema": OBJECT} for name in ("b", "a")]
     made = wire(
         agent(tools=["b", "a"], prompt=prompt),
@@ -431,7 +432,7 @@ def test_a_prompt_gets_a_table_of_tools(prompt: Any) -> None:
     )
 
 
-def test_nothing_of_the_tenant_is_in_a_prompt() -> None:
+def test_a_prompt_has_nothing_of_the_tenant() -> None:
     """Nor of the runtime: who wants it there writes it into a layer."""
     raw = full()
     raw["tenant"] = {"resourceId": "tenant-4711", "version": "label-4711"}
@@ -443,7 +444,7 @@ def test_nothing_of_the_tenant_is_in_a_prompt() -> None:
     assert "4711" not in "".join(prompts)
 
 
-def test_the_agents_own_tools_come_before_those_of_its_toolkits_and_what_it_wrote_before_both() -> None:
+def test_the_table_orders_written_rows_own_tools_and_toolkits() -> None:
     made = wire(
         agent(
             tools=["find"],

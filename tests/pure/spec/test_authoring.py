@@ -1,4 +1,4 @@
-"""What authors write in Python, what of it crosses the wire, and every refusal with its message."""
+"""Specs written in Python: their wire form, and all errors with their messages."""
 
 from __future__ import annotations
 
@@ -187,7 +187,7 @@ def test_an_approval_may_be_a_function() -> None:
         define_tool("pay", {}, approval=lambda: True)
 
 
-def test_binding_gives_a_tool_its_function() -> None:
+def test_bind_sets_the_function_of_a_tool() -> None:
     look = define_tool("look", {})
     bound = look.bind(handler)
     assert (look.handler, bound.handler, bound.to_wire()) == (None, handler, look.to_wire())
@@ -196,7 +196,7 @@ def test_binding_gives_a_tool_its_function() -> None:
         look.bind(lambda: None)
 
 
-def test_a_default_approval_overrides_nothing() -> None:
+def test_a_default_approval_is_not_an_override() -> None:
     """Only a rule that was written does, also where it says what is the default anyway."""
     agent = specialist(
         tools=[define_tool("look", {}), define_tool("peek", {}, approval="never")],
@@ -249,7 +249,7 @@ def test_a_default_approval_overrides_nothing() -> None:
         ),
     ],
 )
-def test_refused_tools(make: Any, error: type[Exception], message: str) -> None:
+def test_invalid_tools_are_rejected(make: Any, error: type[Exception], message: str) -> None:
     with pytest.raises(error, match=message):
         make()
 
@@ -299,7 +299,7 @@ def test_aliases_in_any_form(aliases: Any) -> None:
         ),
     ],
 )
-def test_refused_plans(make: Any, error: type[Exception], message: str) -> None:
+def test_invalid_plans_are_rejected(make: Any, error: type[Exception], message: str) -> None:
     with pytest.raises(error, match=message):
         make()
 
@@ -307,7 +307,7 @@ def test_refused_plans(make: Any, error: type[Exception], message: str) -> None:
 # References.
 
 
-def test_what_is_pythons_stays_off_the_wire() -> None:
+def test_python_parts_stay_off_the_wire() -> None:
     reference = define_reference("Basket", Basket, ttl_ms=0, glimpse=lambda basket: {"n": len(basket.items)})
     assert isinstance(reference, ReferenceSpec)
     assert reference.model is Basket
@@ -334,7 +334,7 @@ def test_a_kind_may_be_declared_with_any_form_of_schema(schema: Any) -> None:
     assert ReferenceSpec.model_validate(reference.to_wire()).to_wire() == reference.to_wire()
 
 
-def test_a_glimpse_that_crosses_the_wire() -> None:
+def test_an_expression_glimpse_is_on_the_wire() -> None:
     reference = define_reference("Basket", {"items": list[str]}, glimpse={"n": "length(items)"})
     assert reference.to_wire()["glimpse"] == {"n": "length(items)"}
     assert reference.model is None
@@ -381,7 +381,7 @@ def test_packing_validates_and_calls_the_glimpse_once() -> None:
         ),
     ],
 )
-def test_refused_references(make: Any, error: type[Exception], message: str) -> None:
+def test_invalid_references_are_rejected(make: Any, error: type[Exception], message: str) -> None:
     with pytest.raises(error, match=message):
         make()
 
@@ -414,7 +414,7 @@ def test_agents() -> None:
     "prompt",
     ["You plan.", layered_prompt(identity="You plan."), {"identity": "You plan.", "safety": ["Never pay."]}],
 )
-def test_an_agent_knows_its_prompt_and_its_memory(prompt: Any) -> None:
+def test_an_agent_has_its_prompt_and_statefulness(prompt: Any) -> None:
     planner = define_planner("planner", "m-1", prompt)
     rendered = layered_prompt(**prompt) if isinstance(prompt, dict) else prompt
     assert planner.system_prompt == str(rendered)
@@ -428,7 +428,7 @@ def test_an_agent_knows_its_prompt_and_its_memory(prompt: Any) -> None:
     )
 
 
-def test_an_agent_takes_tools_as_objects_and_names() -> None:
+def test_an_agent_accepts_tools_as_objects_or_names() -> None:
     look = define_tool("look", {}, handler=handler)
     agent = AgentSpec(name="a", role="specialist", model="m", tools=(look, "pay"))
     assert (agent.tools, agent.bound_tools) == (("look", "pay"), (look,))
@@ -442,7 +442,7 @@ def test_an_agent_takes_tools_as_objects_and_names() -> None:
         assemble(clash)
 
 
-def test_the_only_plan_is_that_of_planner_and_executor() -> None:
+def test_the_only_plan_is_the_default() -> None:
     plan = define_plan("Refunds", {"actions": list[dict]})
     agents = define_planner("planner", "m-1", "Plan."), define_executor("executor", "m-1", "Do.")
     made = runtime(*agents, plans=[plan])
@@ -510,7 +510,7 @@ def test_rules_of_agents() -> None:
         ),
     ],
 )
-def test_refused_agents(make: Any, error: type[Exception], message: str) -> None:
+def test_invalid_agents_are_rejected(make: Any, error: type[Exception], message: str) -> None:
     with pytest.raises(error, match=message):
         make()
 
@@ -518,7 +518,7 @@ def test_refused_agents(make: Any, error: type[Exception], message: str) -> None
 # Runtimes.
 
 
-def test_a_runtime_collects_what_its_agents_carry() -> None:
+def test_a_runtime_collects_the_parts_of_its_agents() -> None:
     plan = define_plan("Refunds", {"actions": list[dict]})
     basket = define_reference("Basket", Basket, glimpse=lambda value: {})
     look = define_tool("look", {}, "Looks.", handler=handler)
@@ -598,7 +598,7 @@ def test_a_runtime_assembles_like_the_service() -> None:
     assert made.wire["agents"][0]["systemPrompt"] == made.spec.agents[0].system_prompt
 
 
-def test_one_tool_given_twice_is_one_tool() -> None:
+def test_a_tool_listed_twice_is_one_tool() -> None:
     look = define_tool("look", {}, handler=handler)
     made = runtime(specialist(tools=[look]), specialist("other", tools=[look.spec]), tools=[look.spec])
     assert len(made.wire["tools"]) == 1
@@ -627,7 +627,7 @@ def test_dispatchers_and_predicates_stay_in_python() -> None:
     assert made.missing_predicates == ()
 
 
-def test_predicates_may_come_when_the_runtime_is_opened() -> None:
+def test_predicates_may_be_passed_at_opening() -> None:
     def dispatch(actions: Any, ctx: Any) -> None: ...
 
     tools = [define_tool("pay", {}, approval=BIG)]
@@ -656,7 +656,7 @@ def test_predicates_may_come_when_the_runtime_is_opened() -> None:
     assert at_once.wire == done.wire
 
 
-def test_completing_adds_to_what_was_given() -> None:
+def test_completing_adds_to_what_wexplicit_values() -> None:
     made = runtime(approval_predicates={"big": handler}, interpreter="mock", mock_response="a")
     done = made.complete(approval_predicates={"odd": handler}, mock_response="b")
     assert set(done.predicates) == {"big", "odd"}
@@ -748,6 +748,6 @@ NO_RULE = {"kind": "dynamic", "value": "nope"}
         (lambda: runtime(storage_factories={"kv": 1}), SpecInvalid, "the service owns its storage"),
     ],
 )
-def test_refused_runtimes(make: Any, error: type[Exception], message: str) -> None:
+def test_invalid_runtimes_are_rejected(make: Any, error: type[Exception], message: str) -> None:
     with pytest.raises(error, match=message):
         make()

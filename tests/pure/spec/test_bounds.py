@@ -40,12 +40,12 @@ def test_valid_entries_are_kept_in_order(hint: Any, count: int) -> None:
 
 
 @pytest.mark.parametrize("value", ["text", 7])
-def test_something_that_is_no_list_is_refused_once(value: Any) -> None:
+def test_a_value_that_is_not_a_list_is_rejected_once(value: Any) -> None:
     assert len(errors({"parts": value})) == 1
 
 
 @pytest.mark.parametrize("wrong", [[0], [30], [3, 30, 39], list(range(40))])
-def test_the_first_errors_are_where_they_were_made(wrong: list[int]) -> None:
+def test_the_first_errors_have_their_places(wrong: list[int]) -> None:
     parts: list[Any] = [{"name": "ok"} for _ in range(40)]
     for n in wrong:
         parts[n] = {"name": 7}
@@ -66,7 +66,7 @@ def test_a_list_that_is_too_long_is_one_error() -> None:
     assert error["msg"] == "it holds more than 1000 entries"
 
 
-def test_of_many_unknown_keys_the_first_are_reported() -> None:
+def test_the_first_of_many_unknown_keys_are_reported() -> None:
     found = errors({**{f"k{n}": 0 for n in range(70_000)}, "parts": [{}]})
     assert [error["loc"] for error in found if error["loc"][0] != "parts"] == [
         (f"k{n}",) for n in range(COLLECTED)
@@ -79,7 +79,7 @@ def test_a_long_unknown_key_is_cut_in_the_message() -> None:
     assert len(error["msg"]) < 500
 
 
-def test_the_work_is_bounded_whatever_is_wrong() -> None:
+def test_validation_work_is_bounded() -> None:
     """Every entry of every list is wrong: as few are looked at as are reported."""
     looked_at = 0
 

@@ -1,4 +1,4 @@
-"""The neutral glimpse: its three shapes, and that it is always JSON."""
+"""The neutral glimpse: its three forms, always valid JSON."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def test_max_items() -> None:
         glimpse([1], max_items=-1)
 
 
-def test_a_value_that_contains_itself() -> None:
+def test_a_recursive_value_is_rejected() -> None:
     knot: list[Any] = []
     knot.append(knot)
     with pytest.raises(ValueError, match="contains itself"):

@@ -1,4 +1,4 @@
-"""Shapes: both spellings, strictness, frozenness, the wire form."""
+"""Models of specs: both spellings, strictness, immutability, the wire form."""
 
 from typing import Any
 
@@ -41,7 +41,7 @@ def test_both_spellings_give_the_same_model() -> None:
     assert to_wire(AgentSpec.model_validate(snake))["maxTurns"] == 3
 
 
-def test_a_field_in_both_spellings_is_refused() -> None:
+def test_a_field_in_both_spellings_is_rejected() -> None:
     data = {"name": "t", "inputSchema": OBJECT, "input_schema": OBJECT}
 
     assert "field 'input_schema' is given twice" in messages(ToolSpec, data)
@@ -52,7 +52,7 @@ def test_models_are_frozen() -> None:
         TenantSpec(resource_id="acme").resource_id = "other"
 
 
-def test_unknown_fields_are_refused_with_the_field_that_is_meant() -> None:
+def test_unknown_fields_suggest_the_known_one() -> None:
     data = {"name": "a", "role": "specialist", "model": "m", "system_promt": "x", "zzz": 1}
 
     said = messages(AgentSpec, data)
@@ -60,7 +60,7 @@ def test_unknown_fields_are_refused_with_the_field_that_is_meant() -> None:
     assert "unknown field 'zzz'" in said
 
 
-def test_an_object_with_countless_unknown_fields_is_refused_without_countless_hints() -> None:
+def test_many_unknown_fields_get_bounded_hints() -> None:
     data = {"id": "m", **{f"provder{n}": 1 for n in range(5_000)}}
 
     assert messages(ModelSpec, data).count("did you mean 'provider'") == 21
@@ -83,7 +83,7 @@ def test_a_bare_model_id_is_a_model() -> None:
     assert "provider" not in agent.model.model_fields_set
 
 
-def test_a_bare_word_is_a_transport_a_toolkit_and_a_rule() -> None:
+def test_a_bare_word_is_a_short_form() -> None:
     tool = ToolSpec.model_validate(
         {"name": "t", "inputSchema": OBJECT, "transport": "client", "approval": "always"}
     )
@@ -100,7 +100,7 @@ def test_the_default_transport_is_client_and_on_the_wire() -> None:
     assert to_wire(tool) == {"name": "t", "inputSchema": OBJECT, "transport": {"kind": "client"}}
 
 
-def test_transports_are_told_apart_by_their_kind() -> None:
+def test_transports_are_discriminated_by_kind() -> None:
     data = {
         "name": "t",
         "inputSchema": OBJECT,
@@ -147,9 +147,7 @@ def test_dispatchers_are_transports_or_tools() -> None:
         (None, "safe", "safe"),
     ],
 )
-def test_replay_follows_the_annotations_unless_it_is_written(
-    annotations: Any, written: Any, rule: str
-) -> None:
+def test_replay_defaults_from_annotations(annotations: Any, written: Any, rule: str) -> None:
     tool = ToolSpec.model_validate(
         {"name": "t", "inputSchema": OBJECT, "annotations": annotations, "replay": written}
     )
@@ -238,11 +236,11 @@ def test_rules_cross_the_wire_as_objects(rule: Any, wire: dict[str, Any]) -> Non
         ({"tools": {"kind": "always", "approvers": {"minimum": 0}}}, "greater than or equal to 1"),
     ],
 )
-def test_rules_that_mean_nothing_are_refused(policies: Any, said: str) -> None:
+def test_meaningless_rules_are_rejected(policies: Any, said: str) -> None:
     assert said in messages(ApprovalPolicies, policies)
 
 
-def test_default_is_no_rule() -> None:
+def test_default_is_not_a_rule() -> None:
     assert ApprovalPolicies.model_validate({"plans": "default", "tools": "default"}) == ApprovalPolicies()
 
 

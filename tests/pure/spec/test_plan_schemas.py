@@ -19,7 +19,7 @@ def test_kinds_of_a_single_action() -> None:
     assert action_kinds(plan(action({"enum": ["a", "b"]}))) == {"a", "b"}
 
 
-def test_kinds_of_a_union_with_a_discriminator_of_its_own() -> None:
+def test_kinds_use_a_custom_discriminator() -> None:
     schema = plan(
         {"oneOf": [{"$ref": "#/$defs/A"}, {"$ref": "#/$defs/B"}], "discriminator": {"propertyName": "type"}},
         **{"$defs": {"A": action({"const": "a"}, "type"), "B": action({"$ref": "#/$defs/K"}, "type")}},
@@ -34,7 +34,7 @@ def test_kinds_of_a_union_with_a_discriminator_of_its_own() -> None:
 @pytest.mark.parametrize(
     "items", [None, True, {}, action({"type": "string"}), {"anyOf": [action({"const": "a"}), {}, action({})]}]
 )
-def test_kinds_that_are_left_open(items: Any) -> None:
+def test_open_kinds_are_accepted(items: Any) -> None:
     assert action_kinds(plan(items)) is None
 
 
@@ -59,7 +59,7 @@ def test_references_lead_to_the_actions() -> None:
         {"$ref": "https://x.test/plan"},
     ],
 )
-def test_no_array_of_actions(schema: Any) -> None:
+def test_a_schema_without_actions_has_no_kinds(schema: Any) -> None:
     assert actions_schema(schema) is None
     assert action_kinds(schema) is None
     assert list(variants(schema)) == []

@@ -1,4 +1,4 @@
-"""What an agent's prompt says of its tools: those that it can use, in a sentence each."""
+"""The tools in an agent's prompt: only those that it can use, one sentence each."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def test_the_table_has_the_first_sentence_and_the_definition_the_rest() -> None:
     assert assemble(runtime.wire).wire == runtime.wire
 
 
-def test_rows_that_the_author_wrote_stay_as_they_are() -> None:
+def test_the_authors_rows_are_unchanged() -> None:
     look = define_tool("look", {"id": str}, "Looks at an order. Ids begin with o-.")
     prompt = {"identity": "You help.", "tools": [{"name": "look", "description": "Looks. Use it first."}]}
     runtime = define_runtime("acme", [define_specialist("clerk", "m-1", prompt, tools=[look])])

@@ -1,4 +1,4 @@
-"""Layered prompts: the exact bytes, what is refused, and the merge of the tool table."""
+"""Layered prompts: exact bytes, errors, and merging of the tool table."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def test_a_layered_prompt_is_frozen() -> None:
         LayeredPrompt("a").text = "b"  # type: ignore[misc]
 
 
-def test_a_text_that_is_no_utf_8_is_refused() -> None:
+def test_text_that_is_not_utf8_is_rejected() -> None:
     with pytest.raises(ValueError, match="cannot be written as UTF-8"):
         LayeredPrompt("\ud800")
 
@@ -154,7 +154,7 @@ def test_refusals_name_the_section(layer: str, value: Any, message: str) -> None
         layered_prompt(**{"identity": "I", layer: value})
 
 
-def test_a_value_that_contains_itself_is_refused() -> None:
+def test_a_recursive_value_is_rejected_in_a_layer() -> None:
     knot: list[Any] = []
     knot.append(knot)
     with pytest.raises(TypeError, match=r"'Examples' .* contains itself"):
@@ -204,7 +204,7 @@ def test_render_layers_in_camel_case() -> None:
         ([], "prompt layers are an object, not list"),
     ],
 )
-def test_layers_that_are_refused(layers: Any, message: str) -> None:
+def test_invalid_layers_are_rejected(layers: Any, message: str) -> None:
     with pytest.raises(TypeError, match=message):
         render_layers(layers)
 
@@ -237,7 +237,7 @@ def test_a_plain_prompt_gets_the_section_at_its_end(tail: str) -> None:
     assert merged.text == f"Be brief.\n\n# Safety\nNever.\n\n# Tools\n{HEADER}| t |  |  |"
 
 
-def test_without_tools_nothing_changes() -> None:
+def test_without_tools_a_prompt_is_unchanged() -> None:
     assert augment_prompt_tools(" as it is \n", []).text == " as it is \n"
 
 
@@ -258,14 +258,14 @@ def test_a_table_written_by_hand_is_kept() -> None:
     )
 
 
-def test_a_heading_in_a_code_block_is_no_section() -> None:
+def test_a_heading_in_a_code_block_is_not_a_section() -> None:
     text = "Look:\n```\n# Tools\n```"
     merged = augment_prompt_tools(text, ["t"])
     assert merged.text == f"{text}\n\n# Tools\n{HEADER}| t |  |  |"
     assert augment_prompt_tools(merged, ["t"]) == merged
 
 
-def test_a_code_block_that_is_never_closed_hides_nothing() -> None:
+def test_an_unclosed_code_block_hides_nothing() -> None:
     merged = augment_prompt_tools(f"```\n# Tools\n{HEADER}| a |  |  |", ["b"])
     assert merged.text == f"```\n# Tools\n{HEADER}| a |  |  |\n| b |  |  |"
 
@@ -337,7 +337,7 @@ def test_any_change_of_a_rendered_section_changes_the_key(
 
 
 @given(layers_strategy)
-def test_the_key_is_that_of_the_text_and_python_and_http_render_alike(layers: dict[str, Any]) -> None:
+def test_python_and_http_render_the_same_prompt_key(layers: dict[str, Any]) -> None:
     prompt = render_layers(layers)
     arguments: Any = {to_snake(name): value for name, value in layers.items()}
     assert layered_prompt(**arguments) == prompt

@@ -1,4 +1,4 @@
-"""Providers in a spec: what each kind must say of itself, what it may not, and what of it is on the wire."""
+"""Providers in a spec: required and forbidden fields of each kind, and the wire form."""
 
 from typing import Any
 
@@ -53,7 +53,7 @@ def without(provider: dict[str, Any], *fields: str) -> dict[str, Any]:
         ("p", {"kind": "mock", "tokens": 3}),
     ],
 )
-def test_what_was_written_is_on_the_wire_and_nothing_else(name: str, provider: dict[str, Any]) -> None:
+def test_only_written_fields_are_on_the_wire(name: str, provider: dict[str, Any]) -> None:
     made = assemble(spec(provider, name)).wire
     assert made["providers"] == {name: provider}
     snake = {
@@ -169,7 +169,7 @@ def test_what_was_written_is_on_the_wire_and_nothing_else(name: str, provider: d
         ),
     ],
 )
-def test_what_is_refused_says_who_and_what_to_do(provider: dict[str, Any], at: str, message: str) -> None:
+def test_a_rejection_names_the_provider_and_the_fix(provider: dict[str, Any], at: str, message: str) -> None:
     assert problems(provider) == [(at, message)]
 
 
@@ -178,7 +178,7 @@ def test_a_region_cannot_be_more_than_a_part_of_a_hosts_name(region: str) -> Non
     assert [at for at, _ in problems({**BEDROCK, "region": region})] == ["/providers/p/region"]
 
 
-def test_everything_that_is_missing_is_said_at_once() -> None:
+def test_all_missing_fields_are_reported_at_once() -> None:
     found = problems({"kind": "vertex", "tokens": 3})
     assert [at.rpartition("/")[2] for at, _ in found] == ["tokens", "region", "project", "apiKey"]
 
@@ -194,7 +194,7 @@ def test_a_platform_has_to_be_declared(name: str) -> None:
     ]
 
 
-def test_a_platform_needs_no_key_where_no_model_is_asked() -> None:
+def test_a_platform_needs_no_key_without_a_model() -> None:
     for provider in (BEDROCK, VERTEX):
         made = assemble(spec(without(provider, "apiKey"), interpreter="mock", mockResponse="x"))
         assert "apiKey" not in made.wire["providers"]["p"]

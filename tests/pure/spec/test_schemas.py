@@ -1,4 +1,4 @@
-"""One normaliser behind tools, plans and references, and what keeps a schema from being used."""
+"""Normalizing schemas of tools, plans and references, and rejected schemas."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Point(TypedDict):
 Pair = TypeAliasType("Pair", tuple[int, int])
 
 
-def test_a_json_schema_comes_back_as_a_copy() -> None:
+def test_a_json_schema_is_copied() -> None:
     schema = {"type": "object", "properties": {"a": {"enum": ("x", "y")}}, "description": "d"}
     plain = normalize_schema(schema)
     assert plain == {"type": "object", "properties": {"a": {"enum": ["x", "y"]}}, "description": "d"}
@@ -102,7 +102,7 @@ def test_description_is_a_field_when_its_value_is_a_type() -> None:
     }
 
 
-def test_two_models_of_one_name_stay_apart() -> None:
+def test_two_models_with_one_name_are_separate() -> None:
     def other() -> type[BaseModel]:
         class Address(BaseModel):
             street: str
@@ -131,7 +131,7 @@ def test_type_hints(hint: Any, expected: dict[str, Any]) -> None:
     assert normalize_schema(hint) == expected
 
 
-def test_other_classes_that_pydantic_exports() -> None:
+def test_classes_that_pydantic_exports_are_accepted() -> None:
     assert normalize_schema(Colour) == {"enum": ["red"], "title": "Colour", "type": "string"}
     assert normalize_schema(Point)["required"] == ["x"]
     assert normalize_schema(Pair)["maxItems"] == 2
@@ -164,7 +164,7 @@ KNOT["properties"] = KNOT
         (KNOT, "contains itself or is nested too deeply"),
     ],
 )
-def test_what_is_no_schema(value: Any, message: str) -> None:
+def test_invalid_schemas_are_rejected(value: Any, message: str) -> None:
     with pytest.raises(TypeError, match=message):
         normalize_schema(value)
 
@@ -206,7 +206,7 @@ def test_a_model_with_a_name_that_does_not_exist() -> None:
         {"pattern": "^†", "format": "whatever"},
     ],
 )
-def test_schemas_that_are_fine(schema: Any) -> None:
+def test_valid_schemas_are_accepted(schema: Any) -> None:
     assert check_schema(schema) == []
 
 
@@ -246,7 +246,7 @@ LEAVES = "leaves the document and nothing is fetched: put that schema into \\$de
         (KNOT, "", "nested too deeply"),
     ],
 )
-def test_schemas_that_are_refused(schema: Any, pointer: str, message: str) -> None:
+def test_unsupported_schemas_are_rejected(schema: Any, pointer: str, message: str) -> None:
     problems = check_schema(schema)
     assert problems
     assert problems[0][0] == pointer
@@ -281,7 +281,7 @@ JSON: st.SearchStrategy[Any] = st.recursive(
 
 
 @given(JSON)
-def test_any_json_gets_an_answer_without_fetching(schema: Any) -> None:
+def test_checking_never_fetches(schema: Any) -> None:
     for pointer, message in check_schema(schema):
         assert pointer == "" or pointer.startswith("/")
         assert message
@@ -301,7 +301,7 @@ def test_a_mistake_among_many_properties_is_reported() -> None:
     assert [pointer for pointer, _ in check_schema(schema)] == ["/properties/q"]
 
 
-def test_errors_are_not_built_with_copies_of_all_that_is_around_them() -> None:
+def test_errors_do_not_copy_their_surroundings() -> None:
     """The validator took 19 s for 1 MiB of this, with the interpreter held."""
     nested: list[Any] = []
     for _ in range(40):

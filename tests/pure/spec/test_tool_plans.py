@@ -115,7 +115,7 @@ def test_a_changed_tool_does_not_leave_a_stale_schema() -> None:
     assert not valid(plan.schema_, {"tool": "book", "suite": 5})
 
 
-def test_tools_are_given_by_name_as_well() -> None:
+def test_tools_can_be_named() -> None:
     plan = define_plan("trip", {"why": str}, tools=["book"])
     assert plan.to_wire() == {
         "name": "trip",
@@ -133,7 +133,7 @@ def test_tools_are_given_by_name_as_well() -> None:
         ({"tools": [tool("t", properties={"tool": {}})]}, "it has an argument 'tool'"),
     ],
 )
-def test_what_makes_no_plan(given: dict[str, Any], why: str) -> None:
+def test_invalid_plans_of_tools_are_rejected(given: dict[str, Any], why: str) -> None:
     with pytest.raises(ValueError, match=why):
         define_plan("trip", **given)
 

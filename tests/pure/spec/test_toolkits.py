@@ -1,4 +1,4 @@
-"""Who has which builtin tools, and what their schemas ask of them."""
+"""Which agents have which built-in tools, and the schemas of these tools."""
 
 from typing import Any
 
@@ -76,7 +76,7 @@ def test_roles_and_toolkits_give_tools(role: str, toolkits: Any, names: list[str
     assert list(tools_of(role, toolkits)) == names
 
 
-def test_the_runtimes_entry_narrows_for_everybody_and_gives_nothing() -> None:
+def test_a_runtime_toolkit_entry_only_narrows() -> None:
     entry = [{"id": "references", "config": {"tools": ["glimpseRef"]}}]
 
     assert list(tools_of("executor", runtime=entry)) == ["getPlan", "executePlan", "glimpseRef"]
@@ -118,7 +118,7 @@ def test_call_agent_is_cut_to_the_routes() -> None:
 
 
 @pytest.mark.parametrize("declared", [True, False])
-def test_store_plan_asks_for_the_agents_own_plan(declared: bool) -> None:
+def test_store_plan_has_the_schema_of_the_agents_plan(declared: bool) -> None:
     plan = {"name": "Refunds", "schema": PLAN}
     held = tools_of("planner", plan="Refunds", plans=[plan]) if declared else tools_of("planner", plan=plan)
     schema = dict(held["storePlan"].input_schema)
@@ -133,7 +133,7 @@ def test_store_plan_asks_for_the_agents_own_plan(declared: bool) -> None:
     assert not check.is_valid({"specName": "Refunds", "body": {"actions": [{"kind": "refund"}]}})
 
 
-def test_actions_may_name_references_where_there_are_kinds_of_them() -> None:
+def test_actions_may_name_declared_references() -> None:
     action = {"kind": "refund", "amount": 3, "references": [{"kind": "Order", "id": "1"}]}
     arguments = {"specName": "Refunds", "body": {"actions": [action]}}
     plan = {"name": "Refunds", "schema": PLAN}
@@ -149,7 +149,7 @@ def test_actions_may_name_references_where_there_are_kinds_of_them() -> None:
 
 
 @pytest.mark.parametrize("by", ["plan", "toolkit"])
-def test_a_planner_is_told_that_fields_of_actions_may_be_variables(by: str) -> None:
+def test_the_planner_schema_mentions_variables(by: str) -> None:
     plan = {"name": "Refunds", "schema": PLAN} | ({"variables": True} if by == "plan" else {})
     tool = tools_of("planner", ["variables"] if by == "toolkit" else [], plan=plan)["storePlan"]
     check = jsonschema_rs.validator_for(dict(tool.input_schema))
@@ -182,7 +182,7 @@ def test_a_plan_with_variables_is_checked_by_the_tool_itself() -> None:
     assert plain.validation_schema == plain.input_schema
 
 
-def test_a_planner_sees_the_references_and_the_path_that_an_action_prescribes() -> None:
+def test_the_planner_schema_shows_references_and_paths() -> None:
     handles = {"type": "array", "minItems": 1, "items": {"type": "object"}}
     fields = {"kind": {"const": "s"}, "references": handles, "_outputPath": {"const": "†state.kept"}}
     step = {"type": "object", "properties": fields, "required": ["kind", "references"]}
@@ -193,7 +193,7 @@ def test_a_planner_sees_the_references_and_the_path_that_an_action_prescribes() 
     assert shown["_outputPath"] == {"const": "†state.kept"}
 
 
-def test_a_field_that_the_schema_refers_through_is_told_as_it_is() -> None:
+def test_a_referenced_field_is_described_unchanged() -> None:
     rows = {"type": "array", "items": {"type": "integer"}}
     more = {"$ref": "#/properties/actions/items/properties/rows/items"}
     step = {"type": "object", "properties": {"kind": {"const": "s"}, "rows": rows, "first": more}}
@@ -238,7 +238,7 @@ def test_references_inside_the_plans_schema_still_lead_to_their_targets() -> Non
     assert not valid(old="x")
 
 
-def test_the_rule_of_use_of_references_is_told() -> None:
+def test_the_prompt_explains_references() -> None:
     resolve, glimpse = TOOLKITS["references"]
 
     assert "only when the full value is needed" in resolve.description
@@ -247,7 +247,7 @@ def test_the_rule_of_use_of_references_is_told() -> None:
     assert "hydrates" in glimpse.description
 
 
-def test_every_builtin_schema_is_one() -> None:
+def test_every_builtin_schema_is_valid() -> None:
     for tools in TOOLKITS.values():
         for tool in tools:
             jsonschema_rs.meta.validate(dict(tool.input_schema))

@@ -1,4 +1,4 @@
-"""Discriminated unions of actions: validation, the exported schema, and what is refused."""
+"""Discriminated unions of actions: validation, the exported schema, and errors."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ def test_recursive_unions() -> None:
         assert variant["required"] == ["kind"]
 
 
-def test_another_discriminator_and_an_alias() -> None:
+def test_a_custom_discriminator_and_an_alias_work() -> None:
     class Credit(BaseModel):
         action_type: Literal["credit"] = Field(alias="actionType")
 
@@ -151,6 +151,6 @@ class Renamed(BaseModel):
         ((Refund, Renamed), ValueError, "Refund calls the discriminator field 'kind' and Renamed 'type'"),
     ],
 )
-def test_what_is_refused(models: Any, error: type[Exception], message: str) -> None:
+def test_invalid_unions_are_rejected(models: Any, error: type[Exception], message: str) -> None:
     with pytest.raises(error, match=message):
         TaggedUnion(*models)

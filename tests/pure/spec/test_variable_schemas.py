@@ -1,4 +1,4 @@
-"""What an agent with variables is told of its tools, and what its calls are checked against."""
+"""Tool schemas of an agent with variables, and validation of its calls."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def test_every_parameter_also_accepts_a_variable() -> None:
     assert SCHEMA["properties"]["n"]["type"] == "integer"
 
 
-def test_the_body_of_a_plan_and_schemas_with_references_through_them_stay_as_they_are() -> None:
+def test_plan_bodies_and_referenced_schemas_are_not_widened() -> None:
     (store, *_) = TOOLKITS["plans"]
     told = agent_schema("storePlan", store.input_schema)
     assert told["properties"]["body"] == store.input_schema["properties"]["body"]
@@ -61,7 +61,7 @@ def test_the_body_of_a_plan_and_schemas_with_references_through_them_stay_as_the
     assert "_outputPath" in agent_schema("t", through)["properties"]
 
 
-def test_meta_parameters_are_taken_out_of_what_a_call_is_checked_against() -> None:
+def test_meta_parameters_are_removed_before_validation() -> None:
     written = {
         "properties": {"n": {}, "_outputPath": {"const": "†state.x"}},
         "required": ["n", "_outputPath"],

@@ -1,4 +1,4 @@
-"""The grammar of variables, and their replacement: total, typed, resolved once."""
+"""The grammar of variables, and their replacement."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ JSON = st.recursive(
 
 
 @given(EXPRESSIONS)
-def test_what_is_written_is_read_back(expression: Expression) -> None:
+def test_paths_round_trip(expression: Expression) -> None:
     assert parse(str(expression)) == expression
 
 
@@ -101,11 +101,11 @@ def test_and_binds_tighter_than_or() -> None:
 
 
 @pytest.mark.parametrize("text", ["plain", "", f"a {D}b", f" {D}input", "†".encode().decode("latin-1")])
-def test_any_other_text_is_itself(text: str) -> None:
+def test_other_text_is_literal(text: str) -> None:
     assert parse(text) == text
 
 
-def test_two_daggers_are_one() -> None:
+def test_two_daggers_are_a_literal_dagger() -> None:
     assert parse(f"{D}{D}") == D
     assert parse(f"{D}{D}{D}x y") == f"{D}{D}x y"
 
@@ -129,7 +129,7 @@ def test_two_daggers_are_one() -> None:
         (f"{D}a|{D}b", "at character 2: '|' cannot stand here"),
     ],
 )
-def test_what_is_no_reference_says_where(text: str, message: str) -> None:
+def test_a_malformed_path_names_the_position(text: str, message: str) -> None:
     with pytest.raises(InvalidVariable) as caught:
         parse(text)
     assert str(caught.value).startswith(message)
@@ -166,7 +166,7 @@ def test_existence_decides_not_truth(expression: Expression, known: dict[str, An
 
 
 @given(JSON)
-def test_values_come_through_and_nothing_is_resolved_twice(data: Any) -> None:
+def test_values_are_not_resolved_twice(data: Any) -> None:
     """Whatever is put in stays as it is, also where it looks like a variable."""
     written = {"a": [f"{D}data", 1], "b": {"c": f"{D}data"}, "d": "plain", "e": f"{D}{D}x"}
 
@@ -181,7 +181,7 @@ def test_values_come_through_and_nothing_is_resolved_twice(data: Any) -> None:
 
 
 @given(JSON)
-def test_every_dagger_in_a_value_is_found_with_its_place(value: Any) -> None:
+def test_variables_in_a_value_are_found_with_their_place(value: Any) -> None:
     found, problems = find_variables(value)
     for one in (*found, *problems):
         held = value

@@ -1,8 +1,9 @@
-"""From a work record to its span: ids, names, errors, and content only where it is wanted."""
+"""From a work record to its span: ids, names, errors, and optional content."""
 
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -19,57 +20,71 @@ from app.base.ids import min_id, new_id, with_prefix
 from app.llm.codec import dump_turn
 from app.llm.messages import Text, Thinking, ToolUse
 from app.telemetry import names
-from app.telemetry.spans import MAX_CONTENT_CHARS, MAX_NAME_CHARS, TRUNCATION_MARK, span_from_row
+from app.telemetry.spans import (
+    MAX_CONTENT_CHARS,
+    MAX_NAME_CHARS,
+    TRUNCATION_MARK,
+    EndedRecord,
+    span_from_record,
+)
 
 QUERY = new_id("qry_")
 BEGAN = datetime(2026, 11, 22, 1, 2, 3, 456789, tzinfo=UTC)
 SECRET = "sk-hostile-4711"
 
 
-def row(kind: str = "agent", **parts: Any) -> dict[str, Any]:
+def record_of(kind: str = "agent", **parts: Any) -> EndedRecord:
     """A record as the store reads it."""
-    return {
-        "id": new_id("wrk_"),
-        "parent_id": with_prefix("wrk_", QUERY),
-        "kind": kind,
-        "name": "solo",
-        "agent": "solo",
-        "status": "succeeded",
-        "query_id": QUERY,
-        "thread_id": "thr_1",
-        "tool_invocation_id": None,
-        "provider": None,
-        "model": None,
-        "prompt_cache_key": None,
-        "input_tokens": 0,
-        "output_tokens": 0,
-        "cache_read_tokens": 0,
-        "cache_write_tokens": 0,
-        "reasoning_tokens": 0,
-        "cost_usd": None,
-        "price_date": None,
-        "attempts": 1,
-        "error": None,
-        "started_at": BEGAN,
-        "ended_at": BEGAN + timedelta(seconds=2),
-        "runtime_id": "rt_1",
-        "runtime_name": "travel",
-        "traceparent": None,
-        "stop_reason": None,
-        "input": None,
-        "output": None,
-        "prompt": None,
-        **parts,
-    }
+    record = EndedRecord(
+        id=new_id("wrk_"),
+        parent_id=with_prefix("wrk_", QUERY),
+        kind=kind,
+        name="solo",
+        agent="solo",
+        status="succeeded",
+        query_id=QUERY,
+        thread_id="thr_1",
+        tool_invocation_id=None,
+        provider=None,
+        model=None,
+        prompt_cache_key=None,
+        input_tokens=0,
+        output_tokens=0,
+        cache_read_tokens=0,
+        cache_write_tokens=0,
+        reasoning_tokens=0,
+        cost_usd=None,
+        price_date=None,
+        attempts=1,
+        error=None,
+        started_at=BEGAN,
+        ended_at=BEGAN + timedelta(seconds=2),
+        runtime_id="rt_1",
+        runtime_name="travel",
+        traceparent=None,
+        stop_reason=None,
+        input=None,
+        output=None,
+        prompt=None,
+    )
+    return replace(record, **parts)
 
 
 # -- ids
 
 
+def query_id(trace: int) -> str:
+    """Return the only query id with this trace id: 26 characters of Crockford's base32 are its 128 bits."""
+    digits = "0123456789abcdefghjkmnpqrstvwxyz"
+    return "qry_" + "".join(digits[trace >> shift & 31] for shift in range(125, -1, -5))
+
+
 def test_the_trace_is_the_query_and_the_root_span_shares_its_id() -> None:
-    root = span_from_row("acme", row("query", id=with_prefix("wrk_", QUERY), parent_id=None), content=False)
-    child = span_from_row("acme", row(), content=False)
-    assert traces.query_id_from_trace(root.trace_id) == QUERY
+    root = span_from_record(
+        "acme", record_of("query", id=with_prefix("wrk_", QUERY), parent_id=None), content=False
+    )
+    child = span_from_record("acme", record_of(), content=False)
+    assert query_id(root.trace_id) == QUERY
     assert root.trace_id == child.trace_id
     assert root.parent_id is None
     assert child.parent_id == root.span_id == root.trace_id % 2**64
@@ -77,17 +92,17 @@ def test_the_trace_is_the_query_and_the_root_span_shares_its_id() -> None:
 
 
 @given(st.integers(0, 2**48 - 1))
-def test_a_trace_id_is_the_query_s_id_whenever_it_was_made(ms: int) -> None:
+def test_a_trace_id_converts_to_the_query_id(ms: int) -> None:
     query = min_id("qry_", ms)[:-16] + new_id("qry_")[-16:]  # as an id that was created then
     assert 0 <= traces.trace_id(query) < 2**128
-    assert traces.query_id_from_trace(traces.trace_id(query)) == query
+    assert query_id(traces.trace_id(query)) == query
 
 
-def test_a_span_id_is_never_nothing() -> None:
+def test_a_span_id_is_never_zero() -> None:
     assert traces.span_id("wrk_" + "0" * 26) == 1
 
 
-def test_what_is_called_can_go_on_with_the_trace() -> None:
+def test_a_called_service_can_continue_the_trace() -> None:
     work = new_id("wrk_")
     header = traces.traceparent(QUERY, work)
     assert traces.parse_traceparent(header) == (traces.trace_id(QUERY), traces.span_id(work))
@@ -106,14 +121,14 @@ def test_what_is_called_can_go_on_with_the_trace() -> None:
         "00-" + "1" * 32 + "-" + "1" * 16 + "-01-more",
     ],
 )
-def test_a_header_that_names_no_span_is_none(header: str) -> None:
+def test_an_invalid_traceparent_is_ignored(header: str) -> None:
     assert traces.parse_traceparent(header) is None
 
 
 # -- names
 
 
-def test_the_names_are_those_of_the_conventions() -> None:
+def test_attribute_names_follow_the_conventions() -> None:
     theirs = {
         value
         for module in (gen_ai_attributes, gen_ai_metrics, error_attributes)
@@ -125,7 +140,7 @@ def test_the_names_are_those_of_the_conventions() -> None:
     assert ours <= theirs
 
 
-def test_operations_and_providers_are_those_of_the_conventions() -> None:
+def test_operations_and_providers_follow_the_conventions() -> None:
     source = gen_ai_attributes.__file__
     with open(source, encoding="utf-8") as file:
         text = file.read()  # its enums warn that they moved when they are used
@@ -150,16 +165,16 @@ def test_operations_and_providers_are_those_of_the_conventions() -> None:
         ({"kind": "action", "name": "actions.Routing"}, "action actions.Routing", "internal"),
     ],
 )
-def test_a_span_is_called_by_what_was_done(parts: dict[str, Any], name: str, kind: str) -> None:
-    span = span_from_row("acme", row(**parts), content=False)
+def test_a_span_is_named_for_its_operation(parts: dict[str, Any], name: str, kind: str) -> None:
+    span = span_from_record("acme", record_of(**parts), content=False)
     assert (span.name, span.kind) == (name, kind)
 
 
-def test_every_span_says_whose_work_it_is() -> None:
-    record = row(attempts=3)
-    span = span_from_row("acme", record, content=False)
+def test_every_span_names_its_tenant_and_agent() -> None:
+    record = record_of(attempts=3)
+    span = span_from_record("acme", record, content=False)
     assert span.attributes == {
-        "plangate.work.id": record["id"],
+        "plangate.work.id": record.id,
         "plangate.work.kind": "agent",
         "plangate.work.status": "succeeded",
         "plangate.query.id": QUERY,
@@ -173,8 +188,8 @@ def test_every_span_says_whose_work_it_is() -> None:
     assert span.end_ns == span.start_ns + 2_000_000_000
 
 
-def test_a_model_call_says_what_it_used_and_counts_cached_tokens_in() -> None:
-    record = row(
+def test_a_model_call_span_includes_cached_tokens() -> None:
+    record = record_of(
         "model_call",
         model="claude",
         provider="bedrock",
@@ -188,7 +203,7 @@ def test_a_model_call_says_what_it_used_and_counts_cached_tokens_in() -> None:
         prompt_cache_key="k",
         stop_reason="max_tokens",
     )
-    found = span_from_row("acme", record, content=False).attributes
+    found = span_from_record("acme", record, content=False).attributes
     assert found["gen_ai.provider.name"] == "aws.bedrock"
     assert found["gen_ai.request.model"] == "claude"
     assert found["gen_ai.usage.input_tokens"] == 142
@@ -201,22 +216,22 @@ def test_a_model_call_says_what_it_used_and_counts_cached_tokens_in() -> None:
     assert found["plangate.price_date"] == "genai-prices 0.2"
 
 
-def test_a_model_whose_price_is_unknown_has_no_cost_never_zero() -> None:
-    found = span_from_row(
-        "acme", row("model_call", model="m", provider="mock", input_tokens=1), content=False
+def test_a_model_without_a_price_has_no_cost() -> None:
+    found = span_from_record(
+        "acme", record_of("model_call", model="m", provider="mock", input_tokens=1), content=False
     )
     assert "plangate.cost_usd" not in found.attributes
     assert found.attributes["gen_ai.provider.name"] == "mock"
 
 
-def test_clocks_that_disagree_make_no_span_that_ends_before_it_began() -> None:
-    span = span_from_row("acme", row(ended_at=BEGAN - timedelta(seconds=1)), content=False)
+def test_a_span_never_ends_before_it_begins() -> None:
+    span = span_from_record("acme", record_of(ended_at=BEGAN - timedelta(seconds=1)), content=False)
     assert span.end_ns == span.start_ns
 
 
 def test_names_have_an_end() -> None:
-    span = span_from_row(
-        "acme", row("tool_call", name="n" * 5000, tool_invocation_id="i" * 5000), content=False
+    span = span_from_record(
+        "acme", record_of("tool_call", name="n" * 5000, tool_invocation_id="i" * 5000), content=False
     )
     assert len(span.name) == MAX_NAME_CHARS
     assert all(len(str(value)) <= MAX_NAME_CHARS for value in span.attributes.values())
@@ -239,22 +254,27 @@ def test_names_have_an_end() -> None:
         ("unknown", {"code": "x", "message": SECRET}, "outcome_unknown"),
     ],
 )
-def test_an_error_is_a_code_of_ours(status: str, error: Any, told: str | None) -> None:
-    record = row(status=status, error=None if error is None else json.dumps(error).encode())
-    span = span_from_row("acme", record, content=False)
+def test_an_error_has_our_code(status: str, error: Any, told: str | None) -> None:
+    record = record_of(status=status, error=None if error is None else json.dumps(error).encode())
+    span = span_from_record("acme", record, content=False)
     assert span.error == told
     assert span.attributes.get("error.type") == told
     assert span.message is None
     assert SECRET.lower() not in repr(span).lower()
 
 
-def test_an_error_that_is_no_json_is_some_error() -> None:
-    assert span_from_row("acme", row(status="failed", error=SECRET.encode()), content=False).error == "_OTHER"
+def test_an_error_that_is_not_json_has_a_generic_code() -> None:
+    assert (
+        span_from_record("acme", record_of(status="failed", error=SECRET.encode()), content=False).error
+        == "_OTHER"
+    )
 
 
-def test_a_tool_that_a_model_made_up_is_not_named() -> None:
+def test_an_invented_tool_is_not_named() -> None:
     error = json.dumps({"code": "unknown_tool", "message": "x"}).encode()
-    span = span_from_row("acme", row("tool_call", name=SECRET, status="failed", error=error), content=False)
+    span = span_from_record(
+        "acme", record_of("tool_call", name=SECRET, status="failed", error=error), content=False
+    )
     assert span.name == "execute_tool _OTHER"
     assert SECRET not in repr(span)
 
@@ -271,21 +291,21 @@ HOSTILE = {
 @pytest.mark.parametrize(
     "kind", ["query", "agent", "model_call", "tool_call", "action", "plan_execution", "predicate"]
 )
-def test_without_content_nothing_that_was_said_is_on_a_span(kind: str) -> None:
-    record = row(
+def test_without_content_a_span_has_no_text(kind: str) -> None:
+    record = record_of(
         kind,
         name="n",
         status="failed",
         error=json.dumps({"code": "c", "message": SECRET}).encode(),
         **HOSTILE,
     )
-    span = span_from_row("acme", record, content=False)
+    span = span_from_record("acme", record, content=False)
     assert SECRET not in repr(span)
     assert not names.CONTENT & span.attributes.keys()
 
 
-def test_with_content_an_agent_has_its_prompt_and_its_answer() -> None:
-    found = span_from_row("acme", row(input=b"Go to Oslo", output=b"Done"), content=True).attributes
+def test_with_content_an_agent_span_has_prompt_and_answer() -> None:
+    found = span_from_record("acme", record_of(input=b"Go to Oslo", output=b"Done"), content=True).attributes
     assert json.loads(str(found["gen_ai.input.messages"])) == [
         {"role": "user", "parts": [{"type": "text", "content": "Go to Oslo"}]}
     ]
@@ -294,16 +314,18 @@ def test_with_content_an_agent_has_its_prompt_and_its_answer() -> None:
     ]
 
 
-def test_with_content_a_query_has_what_was_asked_and_answered() -> None:
-    found = span_from_row("acme", row("query", prompt="Go", output=b'"Done"'), content=True).attributes
+def test_with_content_a_query_span_has_prompt_and_answer() -> None:
+    found = span_from_record(
+        "acme", record_of("query", prompt="Go", output=b'"Done"'), content=True
+    ).attributes
     assert json.loads(str(found["gen_ai.input.messages"]))[0]["parts"][0]["content"] == "Go"
     assert json.loads(str(found["gen_ai.output.messages"]))[0]["parts"][0]["content"] == "Done"
 
 
-def test_with_content_a_model_call_has_its_turn_and_nothing_opaque() -> None:
+def test_with_content_a_model_call_span_has_its_turn() -> None:
     blocks = (Thinking("hm", {"signature": SECRET}), Text("I look"), ToolUse("t1", "find", '{"n":1}'))
-    record = row("model_call", model="m", provider="mock", output=dump_turn(blocks, "tool_use"))
-    span = span_from_row("acme", record, content=True)
+    record = record_of("model_call", model="m", provider="mock", output=dump_turn(blocks, "tool_use"))
+    span = span_from_record("acme", record, content=True)
     assert json.loads(str(span.attributes["gen_ai.output.messages"])) == [
         {
             "role": "assistant",
@@ -318,17 +340,17 @@ def test_with_content_a_model_call_has_its_turn_and_nothing_opaque() -> None:
     assert SECRET not in repr(span)
 
 
-def test_with_content_a_tool_call_has_its_arguments_and_its_result_and_an_error_its_message() -> None:
+def test_with_content_a_tool_span_has_arguments_and_result() -> None:
     error = json.dumps({"code": "tool_error", "message": "no such flight"}).encode()
-    span = span_from_row(
-        "acme", row("tool_call", status="failed", input=b'{"n":1}', error=error), content=True
+    span = span_from_record(
+        "acme", record_of("tool_call", status="failed", input=b'{"n":1}', error=error), content=True
     )
     assert span.attributes["gen_ai.tool.call.arguments"] == '{"n":1}'
     assert span.message == "no such flight"
-    done = span_from_row("acme", row("tool_call", input=b"{}", output=b"7"), content=True)
+    done = span_from_record("acme", record_of("tool_call", input=b"{}", output=b"7"), content=True)
     assert done.attributes["gen_ai.tool.call.result"] == "7"
 
 
-def test_content_that_is_long_is_cut() -> None:
-    found = span_from_row("acme", row("tool_call", output=b"x" * 10**6), content=True).attributes
+def test_long_content_is_truncated() -> None:
+    found = span_from_record("acme", record_of("tool_call", output=b"x" * 10**6), content=True).attributes
     assert found["gen_ai.tool.call.result"] == "x" * MAX_CONTENT_CHARS + TRUNCATION_MARK

@@ -1,4 +1,4 @@
-"""Request bodies: what all of them accept."""
+"""Rules of all request bodies."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import pytest
 from pydantic import ValidationError
 
 import app.api.http  # noqa: F401 - imports every module with routes, and so every body
-from app.tenancy.http import Body
+from app.tenancy.request_body import Body
 from app.tools.routes import Result
 
 
@@ -29,5 +29,5 @@ def test_null_unsets_an_optional_field(body: Any) -> None:
         assert {"type": "null"} in properties[name].get("anyOf", [{"type": "null"}])
 
 
-def test_a_null_that_is_a_value_stays() -> None:
+def test_a_null_value_is_kept() -> None:
     assert Result.model_validate({"claimToken": "t" * 24, "output": None}).model_fields_set >= {"output"}

@@ -1,4 +1,4 @@
-"""How many unknown keys are remembered, and how many a client may try."""
+"""Bounds on remembered unknown keys and on attempts of a client."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def test_an_unknown_key_is_remembered_for_a_while() -> None:
     keys.check(Credential("key", b"a"))
 
 
-def test_no_more_keys_are_remembered_than_the_bound_the_newest_stay() -> None:
+def test_remembered_keys_are_bounded_newest_first() -> None:
     keys, _, _ = made(max_remembered=100)
     for n in range(1000):
         keys.remember(n.to_bytes(4))
@@ -43,7 +43,7 @@ def test_no_more_keys_are_remembered_than_the_bound_the_newest_stay() -> None:
         keys.check(Credential("key", (999).to_bytes(4)))
 
 
-def test_a_client_may_try_few_keys_and_others_are_unaffected() -> None:
+def test_unknown_keys_are_limited_per_client() -> None:
     keys, clock, metrics = made(per_client_per_s=2)
     for _ in range(10):
         keys.spend("192.0.2.1")

@@ -1,4 +1,4 @@
-"""What MCP servers say, in the terms of the service."""
+"""Definitions of MCP servers as tool specs."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from plangate.spec.models import ToolSpec
 from plangate.spec.transports import McpTransport
 
-from app.tools.models import Attempt, CallOutcome, OutgoingCall
+from app.tools.models import Attempt, OutgoingCall
+from app.tools.results import Answer, ToolError
 from app.tools.transports.mcp.tools import RemoteTool, arguments, difference, meta, outcome, specs
 
 SERVER = McpTransport(url="https://mcp.example/x", headers={"x-team": "blue"})
@@ -31,7 +32,7 @@ def remote(name: str = "add", **parts: Any) -> RemoteTool:
 # -- definitions -----------------------------------------------------------------------------------------------
 
 
-def test_the_digest_is_of_the_whole_definition_and_nothing_else() -> None:
+def test_the_digest_covers_exactly_the_definition() -> None:
     definition = {
         "annotations": {},
         "description": "",
@@ -63,7 +64,7 @@ def test_the_digest_is_of_the_whole_definition_and_nothing_else() -> None:
         (["ä" * 70, "ö" * 70], ["_" * 64, "_" * 62 + "_2"]),
     ],
 )
-def test_names_that_a_spec_takes(names: list[str], taken: list[str]) -> None:
+def test_valid_names_are_kept(names: list[str], taken: list[str]) -> None:
     made = specs([remote(name) for name in names], SERVER)
     assert [tool["name"] for tool in made] == taken
     for name, tool in zip(names, made, strict=True):
@@ -71,14 +72,14 @@ def test_names_that_a_spec_takes(names: list[str], taken: list[str]) -> None:
 
 
 @given(st.lists(st.text(min_size=1, max_size=80), max_size=8))
-def test_every_name_gives_a_tool_spec(names: list[str]) -> None:
+def test_every_name_yields_a_tool_spec(names: list[str]) -> None:
     made = specs([remote(name) for name in names], SERVER)
     assert len({tool["name"] for tool in made}) == len(made)
     for tool in made:
         ToolSpec.model_validate(tool)
 
 
-def test_promises_are_taken_over_as_they_are() -> None:
+def test_annotations_are_copied() -> None:
     (tool,) = specs(
         [remote(annotations={"readOnlyHint": True, "idempotentHint": False, "title": "T"})], SERVER
     )
@@ -109,14 +110,14 @@ def test_promises_are_taken_over_as_they_are() -> None:
         ({"a": "x" * 100}, {"a": ""}, f'/a is "" there and "{"x" * 78}… here'),
     ],
 )
-def test_where_two_schemas_differ(ours: Any, theirs: Any, told: str | None) -> None:
+def test_the_first_difference_of_two_schemas(ours: Any, theirs: Any, told: str | None) -> None:
     assert difference(ours, theirs) == told
 
 
 # -- calls -----------------------------------------------------------------------------------------------------
 
 
-def test_what_a_call_carries() -> None:
+def test_the_arguments_and_metadata_of_a_call() -> None:
     assert arguments(attempt({"args": {"n": 1}, "context": {"queryId": "q"}})) == {"n": 1}
     action = {
         "planId": "pln_1",
@@ -170,8 +171,8 @@ def words(*texts: str) -> list[dict[str, str]]:
     ],
 )
 def test_results(result: dict[str, Any], tool: Any, action: Any) -> None:
-    assert outcome(attempt({}), result) == CallOutcome("done", output=tool)
-    assert outcome(attempt({}, "action"), result) == CallOutcome("done", output=action)
+    assert outcome(attempt({}), result) == Answer(tool)
+    assert outcome(attempt({}, "action"), result) == Answer(action)
 
 
 @pytest.mark.parametrize(
@@ -201,4 +202,4 @@ def test_results(result: dict[str, Any], tool: Any, action: Any) -> None:
     ],
 )
 def test_errors(result: dict[str, Any], told: str) -> None:
-    assert outcome(attempt({}), result) == CallOutcome("done", error=told)
+    assert outcome(attempt({}), result) == ToolError(told)

@@ -1,4 +1,4 @@
-"""Functions of the operator that hang: what they must not take with them."""
+"""Functions of the operator that hang do not affect the service."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ asyncio.run(main())
 """
 
 
-def test_they_take_no_thread_of_the_service_and_hold_up_no_shutdown() -> None:
+def test_functions_do_not_block_threads_or_shutdown_of_the_service() -> None:
     ended = subprocess.run(
         [sys.executable, "-c", HANGING], capture_output=True, text=True, timeout=60, check=True
     )

@@ -1,4 +1,4 @@
-"""The values of references on their way to a dispatcher: spliced into JSON as they are stored, parsed for code here."""
+"""Reference values on their way to a dispatcher: spliced into JSON as stored, parsed for local functions."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from app.tools.models import ResolvedRefs, parse_request
 STORED = {"Seats": {"r1": b'["1A",1.0,null]', "r2": b"{}"}}
 
 
-def test_written_they_are_the_stored_bytes() -> None:
+def test_references_are_written_as_the_stored_bytes() -> None:
     refs = ResolvedRefs(STORED)
     assert (
         strict_json.dumps({"resolvedRefs": refs})
@@ -17,7 +17,7 @@ def test_written_they_are_the_stored_bytes() -> None:
     assert refs.size == len(STORED["Seats"]["r1"]) + 2
 
 
-async def test_code_in_this_process_gets_the_values() -> None:
+async def test_functions_in_this_process_get_values() -> None:
     request = {"planId": "pln_1", "resolvedRefs": ResolvedRefs(STORED)}
     assert await parse_request(request) == {
         "planId": "pln_1",

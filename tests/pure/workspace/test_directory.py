@@ -1,4 +1,4 @@
-"""A directory that is served as a workspace: what agents do with it, and what they cannot reach."""
+"""A directory served as a workspace: what agents can do, and what they cannot reach."""
 
 from __future__ import annotations
 
@@ -99,12 +99,12 @@ def test_files_are_listed_found_and_searched(workspace: DirectoryWorkspace, root
 @pytest.mark.parametrize(
     "path", ["../secret.txt", "/etc/passwd", "a/../../secret.txt", "a\\b", "a\0b", "a\u202eb", ""]
 )
-def test_no_path_leads_out(workspace: DirectoryWorkspace, path: str) -> None:
+def test_paths_cannot_leave_the_directory(workspace: DirectoryWorkspace, path: str) -> None:
     for tool, args in (("read", {}), ("write", {"data": b"x"}), ("edit", {"old": "s", "new": "t"})):
         assert refusal(lambda t=tool, a=args: workspace.call(t, {"path": path, **a}))[0] == "path_not_allowed"  # type: ignore[misc]
 
 
-def test_no_link_is_followed(workspace: DirectoryWorkspace, root: Path) -> None:
+def test_links_are_not_followed(workspace: DirectoryWorkspace, root: Path) -> None:
     (root / "file").symlink_to(root.parent / "secret.txt")
     (root / "folder").symlink_to(root.parent)
     (root / "inner").mkdir()
@@ -123,7 +123,7 @@ def test_no_link_is_followed(workspace: DirectoryWorkspace, root: Path) -> None:
     assert workspace.call("grep", {"pattern": "sesame"}) == "[No line matches.]"
 
 
-def test_a_link_that_is_planted_meanwhile_leads_nowhere(workspace: DirectoryWorkspace, root: Path) -> None:
+def test_a_link_planted_during_a_call_is_not_followed(workspace: DirectoryWorkspace, root: Path) -> None:
     """A directory on the way becomes a link and back, for as long as files in it are read and written."""
     outside = root.parent / "outside"
     outside.mkdir()
@@ -180,7 +180,7 @@ def test_pipes_and_the_git_directory_are_not_served(workspace: DirectoryWorkspac
     assert workspace.call("grep", {"pattern": "secret"}) == "[No line matches.]"
 
 
-def test_a_new_name_that_looks_like_another_is_refused(workspace: DirectoryWorkspace, root: Path) -> None:
+def test_a_look_alike_name_is_rejected(workspace: DirectoryWorkspace, root: Path) -> None:
     (root / "notes").mkdir()
     (root / "notes/oil.md").write_text("x")
     for path in ("notes/o\u0131l.md", "n\u043etes2/x"):
@@ -189,7 +189,7 @@ def test_a_new_name_that_looks_like_another_is_refused(workspace: DirectoryWorks
     assert sorted(os.listdir(root)) == ["notes"] and os.listdir(root / "notes") == ["oil.md"]
 
 
-def test_a_write_keeps_the_mode_and_leaves_nothing_behind(
+def test_a_write_keeps_the_mode_and_no_temporary_file(
     workspace: DirectoryWorkspace, root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (root / "run.sh").write_text("old")
@@ -258,5 +258,5 @@ def test_only_a_directory_is_served(root: Path) -> None:
     with pytest.raises(TypeError, match="path is the path of a directory, not int"):
         serve_directory(3)  # type: ignore[arg-type]
     helper = plangate.define_specialist("helper", "m-1", "You help.")
-    with pytest.raises(TypeError, match="workspace is what serve_directory returns, not a str"):
+    with pytest.raises(TypeError, match="workspace must be the return value of serve_directory, not a str"):
         plangate.create_runtime(plangate.define_runtime("acme", [helper]), workspace=str(root))  # type: ignore[arg-type]

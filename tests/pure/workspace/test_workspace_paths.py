@@ -1,4 +1,4 @@
-"""Which paths a workspace takes, and as what it keeps them."""
+"""Paths that a workspace accepts, and their normalized form."""
 
 from __future__ import annotations
 
@@ -94,14 +94,14 @@ ALIKE = "which looks like another character"
         ),
     ],
 )
-def test_what_leads_elsewhere_or_deceives_is_refused(given: str, why: str) -> None:
+def test_escaping_and_deceptive_paths_are_rejected(given: str, why: str) -> None:
     with pytest.raises(PathRejected) as error:
         normalize(given)
     assert str(error.value).endswith(f" is not allowed: {why}.")
     assert str(error.value).isascii() or "…" in given
 
 
-def test_paths_that_look_alike_share_a_skeleton_and_case_tells_apart() -> None:
+def test_look_alike_paths_share_a_skeleton() -> None:
     assert skeleton("сору/а.txt") == skeleton("copy/a.txt")
     assert skeleton("АВС") == skeleton("ABC")
     assert skeleton("a–b") == skeleton("a-b")
@@ -124,17 +124,17 @@ def test_prefixes_and_folders() -> None:
 
 
 @pytest.mark.parametrize("prefix", ["v1.", "my ", "a/.", "a/v1.", "отч", "cafe\u0301 "])
-def test_a_prefix_may_end_as_no_name_does(prefix: str) -> None:
+def test_a_prefix_may_end_in_the_middle_of_a_name(prefix: str) -> None:
     assert normalize_prefix(prefix) == unicodedata.normalize("NFC", prefix)
 
 
 @pytest.mark.parametrize("prefix", ["../", "/etc", "/", "a\\", "a\u202e", "a/../b", " a", "x" * 256])
-def test_a_prefix_that_no_path_can_have_is_refused(prefix: str) -> None:
+def test_an_impossible_prefix_is_rejected(prefix: str) -> None:
     with pytest.raises(PathRejected) as refused:
         normalize_prefix(prefix)
     shown = ascii(prefix if len(prefix) <= 80 else prefix[:79] + "…")
     assert str(refused.value).startswith(f"The path {shown} is not allowed: ")
 
 
-def test_how_a_symbol_is_drawn_tells_no_paths_apart() -> None:
+def test_variation_selectors_do_not_distinguish_paths() -> None:
     assert skeleton("❤\ufe0f.md") == skeleton("❤\ufe0e.md") == skeleton("❤.md")

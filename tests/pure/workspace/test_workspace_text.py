@@ -46,7 +46,7 @@ def test_long_lines_and_long_files_are_cut_with_a_marker() -> None:
     assert len(wide.encode()) < text.MAX_TEXT_BYTES + 4 * text.MAX_LINE_CHARS
 
 
-def test_a_line_without_end_is_not_held() -> None:
+def test_an_endless_line_is_not_buffered() -> None:
     window = LineWindow()
     for _ in range(1000):
         window.feed(b"x" * 100_000)
@@ -55,12 +55,12 @@ def test_a_line_without_end_is_not_held() -> None:
 
 
 @pytest.mark.parametrize("data", [b"\0", b"ab\0cd", b"\xff\xfe", b"\x89PNG\r\n"])
-def test_what_is_no_text_is_refused(data: bytes) -> None:
+def test_binary_files_are_rejected(data: bytes) -> None:
     with pytest.raises(NotText):
         LineWindow().feed(data)
 
 
-def test_what_has_nul_anywhere_is_no_text() -> None:
+def test_a_file_with_nul_is_binary() -> None:
     data = b"x" * text.SNIFF_BYTES + b"\nNUL: \0\n"
     assert not text.is_text(data)
     for piece in (7, text.SNIFF_BYTES, len(data)):
@@ -70,7 +70,7 @@ def test_what_has_nul_anywhere_is_no_text() -> None:
             read(data, 3, piece=piece)
 
 
-def test_of_many_or_long_lines_as_many_are_shown_as_fit() -> None:
+def test_as_many_lines_as_fit_are_shown() -> None:
     lines = ["x" * 999] * 50
     assert [text.count_fitting_lines(lines, most) for most in (0, 1, 40, 50)] == [0, 1, 40, 40]
     assert text.count_fitting_lines(["字" * 333] * 50, 50) == 40
@@ -78,12 +78,12 @@ def test_of_many_or_long_lines_as_many_are_shown_as_fit() -> None:
     assert text.count_fitting_lines(["a", "b"], 5) == 2
 
 
-def test_a_character_at_the_edge_of_what_is_looked_at_is_text() -> None:
+def test_a_character_at_the_read_boundary_is_text() -> None:
     data = b"x" * (text.SNIFF_BYTES - 1) + "é".encode()
     assert text.is_text(data)
 
 
-def test_a_text_is_replaced_where_it_occurs_once() -> None:
+def test_a_text_is_replaced_if_it_occurs_once() -> None:
     assert replace_once("a b c", "b", "\\1 $x") == "a \\1 $x c"
     assert replace_once("a b b", "b", "x") == 2
     assert replace_once("baaab", "aa", "x") == 2  # which of the two?

@@ -1,6 +1,7 @@
-"""Pinning at registration: what the MCP servers of a spec define now is what its runtime may call, and nothing else.
+"""Pinning at registration: a runtime may call exactly the tools that the MCP servers of its spec define at that time.
 
-Servers are asked before any transaction, each once however many tools name it, and all problems are told at once.
+The servers are contacted before any transaction, each once however many tools name it, and all problems are reported
+together.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from plangate.spec.problems import json_pointer
+from plangate.json_pointer import json_pointer
 from plangate.spec.transports import Headers
 from pydantic import TypeAdapter
 
@@ -33,8 +34,7 @@ _HEADERS: TypeAdapter[Headers] = TypeAdapter(Headers)
 
 @dataclass(frozen=True, slots=True)
 class McpTransportPlace:
-    """A transport `mcp` in the wire of a spec: where it stands, and the ToolSpec around it, unless it is a
-    dispatcher."""
+    """A transport `mcp` in the wire form of a spec: its place, and the ToolSpec around it, unless it is a dispatcher."""
 
     pointer: str
     transport: dict[str, Any]
@@ -46,12 +46,13 @@ class McpTransportPlace:
 
     @property
     def server(self) -> bytes:
-        """Equal for those that share a listing."""
+        """Return a cache key: transports with equal keys share one tool listing."""
         return strict_json.canonical([self.transport["url"], self.transport.get("headers", {})])
 
 
 class McpPinning:
-    """`shares` bounds how many servers are asked at once, by the route that lists tools and by registrations."""
+    """Contacts MCP servers for their tools. `shares` bounds how many are contacted at once, by registrations and by
+    the route that lists tools."""
 
     def __init__(self, mcp: McpSender, shares: TenantShares, metrics: Metrics) -> None:
         self._mcp = mcp
@@ -60,7 +61,7 @@ class McpPinning:
 
     @property
     def in_use(self) -> int:
-        """Return the number of servers that are being asked."""
+        """Return the number of servers that are being contacted."""
         return self._shares.in_use
 
     async def pin(self, tenant: str, wire: dict[str, Any]) -> dict[str, Any]:
@@ -70,37 +71,37 @@ class McpPinning:
         if not places:
             return wire
         first = {place.server: place for place in reversed(places)}
-        asked = await asyncio.gather(*self._share(tenant, list(first.values())))
-        found = dict(zip(first, asked, strict=True))
-        flaws = [listed for listed in asked if isinstance(listed, FieldError)]
+        listings = await asyncio.gather(*self._share(tenant, list(first.values())))
+        listing_of = dict(zip(first, listings, strict=True))
+        errors = [listing for listing in listings if isinstance(listing, FieldError)]
         for place in places:
-            listed = found[place.server]
-            if not isinstance(listed, FieldError):
-                flaws += _pin(place, listed)
-        if flaws:
+            listing = listing_of[place.server]
+            if not isinstance(listing, FieldError):
+                errors += _pin(place, listing)
+        if errors:
             raise Invalid(
-                f"The spec does not fit its MCP servers: {len(flaws)} problem{'s' * (len(flaws) > 1)}; see errors.",
-                flaws,
+                f"The spec does not fit its MCP servers: {len(errors)} problem{'s' * (len(errors) > 1)}; see errors.",
+                errors,
             )
         return wire
 
-    async def listed(self, tenant: str, url: str, headers: Headers) -> list[RemoteTool]:
-        """Return the tools that a server lists. Raises Invalid, and TooManyRequests if the tenant's share of listings is in
-        use."""
+    async def list_tools(self, tenant: str, url: str, headers: Headers) -> list[RemoteTool]:
+        """Return the tools that a server lists. Raise Invalid, or TooManyRequests if the tenant's share of listings
+        is in use."""
         if not self._shares.try_acquire(tenant):
             raise self._too_many()
         try:
-            found = await self._ask(tenant, "", url, headers, LIST_S)
+            listing = await self._list_tools(tenant, "", url, headers, LIST_S)
         finally:
             self._shares.release(tenant)
-        if isinstance(found, FieldError):
-            raise Invalid(f"The MCP server cannot be used: {found.message}", [found])
-        return found
+        if isinstance(listing, FieldError):
+            raise Invalid(f"The MCP server cannot be used: {listing.message}", [listing])
+        return listing
 
     def _share(self, tenant: str, places: Sequence[McpTransportPlace]) -> Iterator[Any]:
         until = asyncio.get_running_loop().time() + LIST_S
 
-        async def ask(place: McpTransportPlace) -> list[RemoteTool] | FieldError:
+        async def list_server(place: McpTransportPlace) -> list[RemoteTool] | FieldError:
             try:
                 async with asyncio.timeout_at(until):
                     await self._shares.acquire(tenant)
@@ -109,20 +110,20 @@ class McpPinning:
             try:
                 left_s = until - asyncio.get_running_loop().time()
                 headers = _HEADERS.validate_python(place.transport.get("headers", {}))
-                return await self._ask(tenant, place.pointer, place.transport["url"], headers, left_s)
+                return await self._list_tools(tenant, place.pointer, place.transport["url"], headers, left_s)
             finally:
                 self._shares.release(tenant)
 
-        return (ask(place) for place in places)
+        return (list_server(place) for place in places)
 
     def _too_many(self) -> TooManyRequests:
-        self._metrics.mcp_lists_refused.inc()
+        self._metrics.mcp_lists_rejected.inc()
         return TooManyRequests(
             "Too many MCP servers are being asked for their tools at the moment: at most "
             f"{self._shares.max_per_tenant} at once for a tenant. Retry."
         )
 
-    async def _ask(
+    async def _list_tools(
         self, tenant: str, pointer: str, url: str, headers: Headers, within_s: float
     ) -> list[RemoteTool] | FieldError:
         try:
@@ -147,7 +148,7 @@ def _places(wire: Mapping[str, Any]) -> Iterator[McpTransportPlace]:
             yield McpTransportPlace(json_pointer(path), dispatcher, None)
 
 
-def _pin(place: McpTransportPlace, listed: Sequence[RemoteTool]) -> Iterator[FieldError]:
+def _pin(place: McpTransportPlace, listing: Sequence[RemoteTool]) -> Iterator[FieldError]:
     """Write the digest of the definition into the transport, or return how the definition differs from the
     spec."""
     transport, name, url = place.transport, place.remote_name, place.transport["url"]
@@ -156,10 +157,10 @@ def _pin(place: McpTransportPlace, listed: Sequence[RemoteTool]) -> Iterator[Fie
             f"{place.pointer}/tool", "a dispatcher names the tool of the MCP server that carries actions out"
         )
         return
-    tool = next((t for t in listed if t.name == name), None)
+    tool = next((t for t in listing if t.name == name), None)
     if tool is None:
-        more = f" and {len(listed) - MAX_NAMED} more" if len(listed) > MAX_NAMED else ""
-        has = ", ".join(tools.readable_text(t.name)[:100] for t in listed[:MAX_NAMED]) or "none"
+        more = f" and {len(listing) - MAX_NAMED} more" if len(listing) > MAX_NAMED else ""
+        has = ", ".join(tools.readable_text(t.name)[:100] for t in listing[:MAX_NAMED]) or "none"
         pointer = f"{place.pointer}/tool" if "tool" in transport else place.pointer
         yield FieldError(pointer, f"{url} has no tool {name!r}; it has: {has}{more}")
         return

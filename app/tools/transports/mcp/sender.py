@@ -1,7 +1,8 @@
-"""The transport `mcp`: a call is made of a tool of a remote MCP server, over Streamable HTTP.
+"""The transport `mcp`: a call runs a tool of a remote MCP server, over Streamable HTTP.
 
-Every call has a session of its own: it lists the tools, calls one whose definition is still the registered one, and
-ends. Nothing took effect before the request `tools/call` leaves; when it left and no answer came, nobody knows.
+Every call has its own session, which lists the tools, calls one if its definition is still the registered one, and
+ends. Nothing takes effect before the request `tools/call` leaves; if it left and no response came, the outcome is
+unknown.
 """
 
 from __future__ import annotations
@@ -14,10 +15,12 @@ from typing import Any, Final
 from plangate.spec.transports import HeaderValue, McpTransport
 
 from app.base.clock import retry_after_s
-from app.base.egress import EgressPolicy, EgressTransport, requests_of
+from app.base.egress import EgressTransport
+from app.base.egress_policy import EgressPolicy, requests_of
 from app.base.extras import MissingExtra, import_with_extra
 from app.tenancy.secrets import Secrets
-from app.tools.models import Attempt, CallOutcome, NotDelivered, OutcomeUnknown, parse_request
+from app.tools.models import Attempt, NotDelivered, OutcomeUnknown, parse_request
+from app.tools.results import ToolError, ToolResult
 from app.tools.transports.headers import SecretMissing, redact, resolve_headers, with_redacted_errors
 from app.tools.transports.http import TIMED_OUT, had_no_effect
 from app.tools.transports.mcp import tools as mcp_tools
@@ -48,19 +51,19 @@ class McpSender:
         self._checked = EgressTransport(policy)
         self._sdk: Any = None
 
-    async def send(self, attempt: Attempt) -> CallOutcome:
+    async def send(self, attempt: Attempt) -> ToolResult:
         transport = attempt.call.transport
         assert isinstance(transport, McpTransport)
         try:
             server = await self._server(attempt.tenant, transport.url, transport.headers)
         except SecretMissing as error:
-            return CallOutcome("done", error=str(error), took_nothing=True)
+            return ToolError(str(error), had_no_effect=True)
         with requests_of(attempt.tenant):
             return await with_redacted_errors(
                 self._call(attempt, transport, server), transport.headers, server.headers
             )
 
-    async def _call(self, attempt: Attempt, transport: McpTransport, server: Server) -> CallOutcome:
+    async def _call(self, attempt: Attempt, transport: McpTransport, server: Server) -> ToolResult:
         use = ToolUse(
             transport.tool or attempt.call.name,
             mcp_tools.arguments(replace(attempt, request=await parse_request(attempt.request))),
@@ -72,13 +75,11 @@ class McpSender:
             sdk = await self._load_sdk()
             result = await sdk.call(wire, server, use, open_within_s=OPEN_S, within_s=attempt.timeout_s)
         except DefinitionChanged as error:
-            return CallOutcome(
-                "done",
-                error=f"Nothing was sent: its server {error}: register the runtime again.",
-                took_nothing=True,
+            return ToolError(
+                f"Nothing was sent: its server {error}: register the runtime again.", had_no_effect=True
             )
         except RejectedByServer as error:
-            return CallOutcome("done", error=f"Its server refused the call of {attempt.call.name}: {error}")
+            return ToolError(f"Its server refused the call of {attempt.call.name}: {error}")
         except SessionFailed as error:
             return _outcome_of_failure(attempt.call.name, wire, error)
         return await asyncio.to_thread(mcp_tools.outcome, attempt, result)
@@ -92,10 +93,10 @@ class McpSender:
         try:
             with requests_of(tenant):
                 wire = McpWire(self._checked, lambda: False)
-                found: list[RemoteTool] = await sdk.list_tools(wire, server, within_s)
+                tools: list[RemoteTool] = await sdk.list_tools(wire, server, within_s)
         except SessionFailed as error:
             raise SessionFailed(redact(str(error), headers, server.headers)) from None
-        return found
+        return tools
 
     async def aclose(self) -> None:
         await self._checked.aclose()
@@ -114,29 +115,29 @@ class McpSender:
         return self._sdk
 
 
-def _outcome_of_failure(name: str, wire: McpWire, error: SessionFailed) -> CallOutcome:
-    """Return the outcome that a failed session means for the call. HTTP errors mean the same as with the
-    transport `http`."""
+def _outcome_of_failure(name: str, wire: McpWire, error: SessionFailed) -> ToolResult:
+    """Return the result that a failed session means for the call. HTTP errors mean the same as with the transport
+    `http`. Raise NotDelivered or OutcomeUnknown."""
     fault = wire.fault
     if isinstance(fault, DeadlinePassed):
         raise NotDelivered(
-            "Nothing was sent: the service was held up between its record and the call."
+            "Nothing was sent: the deadline of the call passed before the service could send it."
         ) from error
     if isinstance(fault, ForbiddenAddress):
         if wire.left:
-            raise OutcomeUnknown(f"its server answered, but {fault.refused.why}.") from error
-        return CallOutcome("done", error=f"Nothing was sent. {fault.refused}", took_nothing=True)
+            raise OutcomeUnknown(f"its server answered, but {fault.denied.why}.") from error
+        return ToolError(f"Nothing was sent. {fault.denied}", had_no_effect=True)
     if not wire.left:
         raise NotDelivered(f"Nothing was sent: the server of {name} {error}.") from error
-    told = f"The server of {name} {error}."
+    message = f"The server of {name} {error}."
     if isinstance(fault, RedirectRefused):
-        return CallOutcome("done", error=told, took_nothing=True)
+        return ToolError(message, had_no_effect=True)
     if isinstance(fault, HttpErrorResponse) and had_no_effect(fault.response):
-        raise NotDelivered(told, retry_after_s(fault.response.headers)) from error
+        raise NotDelivered(message, retry_after_s(fault.response.headers)) from error
     if (
         isinstance(fault, HttpErrorResponse)
         and fault.response.status_code < 500
         and fault.response.status_code != TIMED_OUT
     ):
-        return CallOutcome("done", error=told, took_nothing=True)
+        return ToolError(message, had_no_effect=True)
     raise OutcomeUnknown(f"its server {error}.") from error

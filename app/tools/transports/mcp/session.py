@@ -1,7 +1,7 @@
-"""Sessions with MCP servers: the one place that speaks the protocol, through the official SDK.
+"""Sessions with MCP servers: the only module that speaks the protocol, through the official SDK.
 
-A session lists the tools of a server and makes at most one call. The SDK takes a while to import, so this module is
-imported when the first session begins (see mcp.py).
+A session lists the tools of a server and makes at most one call. The SDK is slow to import, so this module is
+imported when the first session begins (sender.py).
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ T = TypeVar("T")
 
 
 class _RawResult(RootModel[dict[str, Any]]):
-    """A result as the server sent it. The SDK has checked it by then against the version of the protocol in use."""
+    """A result as the server sent it. By then the SDK has validated it against the version of the protocol in use."""
 
 
 async def list_tools(wire: McpWire, server: Server, within_s: float) -> list[RemoteTool]:
@@ -70,10 +70,10 @@ async def call(
         _check(use, await _list_all(session))
         deadline.reschedule(began + within_s)
         wire.allow(MAX_RESULT_BYTES)
-        asked = CallToolRequest(
+        request = CallToolRequest(
             params=CallToolRequestParams(name=use.name, arguments=use.arguments, _meta=use.meta)
         )
-        return (await session.send_request(asked, _RawResult)).root
+        return (await session.send_request(request, _RawResult)).root
 
     return await _in_session(wire, server, min(open_within_s, within_s), work)
 
@@ -84,7 +84,7 @@ async def _in_session(
     within_s: float,
     work: Callable[[ClientSession, asyncio.Timeout], Awaitable[T]],
 ) -> T:
-    """Return the result of the work in a session. How the session ends after that does not matter."""
+    """Return the result of `work` in a session. A failure to close the session afterwards is ignored."""
     task = asyncio.current_task()
     assert task is not None
     cancels = task.cancelling()
@@ -94,8 +94,8 @@ async def _in_session(
         async with deadline, _client(wire, server) as client:
             done.append(await work(client.session, deadline))
             deadline.reschedule(None)
-    except Exception as error:  # whatever the SDK makes of what a server sends
-        if task.cancelling() > cancels:  # the SDK's task groups let their own errors win over it
+    except Exception as error:  # the SDK raises many kinds of errors for invalid responses
+        if task.cancelling() > cancels:  # the SDK's task groups replace the cancellation by their own errors
             raise asyncio.CancelledError from error
         if not done:
             raise _session_failure(wire, error) from error
@@ -136,26 +136,26 @@ async def _list_all(session: ClientSession) -> list[RemoteTool]:
 
 def _remote(tool: Tool) -> RemoteTool:
     annotations = tool.annotations.model_dump(by_alias=True, exclude_none=True) if tool.annotations else {}
-    found = RemoteTool(tool.name, tool.description or "", tool.input_schema, tool.output_schema, annotations)
+    remote = RemoteTool(tool.name, tool.description or "", tool.input_schema, tool.output_schema, annotations)
     try:
-        found.digest()
+        remote.digest()
     except strict_json.NotJson as error:
         raise SessionFailed(
-            f"defines {readable_text(tool.name)[:100]!r} in a way that cannot be kept: {error}"
+            f"defines {readable_text(tool.name)[:100]!r} with a definition that is not valid JSON: {error}"
         ) from error
-    return found
+    return remote
 
 
 def _check(use: ToolUse, tools: list[RemoteTool]) -> None:
-    found = next((tool for tool in tools if tool.name == use.name), None)
-    if found is None:
+    tool = next((tool for tool in tools if tool.name == use.name), None)
+    if tool is None:
         raise DefinitionChanged(f"has no tool {use.name!r} any more")
-    if found.digest() != use.digest:
+    if tool.digest() != use.digest:
         raise DefinitionChanged(f"changed the definition of {use.name!r} since the runtime was registered")
 
 
 def _session_failure(wire: McpWire, error: Exception) -> SessionFailed:
-    """Why a session ended, in words that hold no header."""
+    """Return why a session ended, in words that contain no header."""
     if wire.fault is not None:
         return SessionFailed(str(wire.fault))
     first = next(_leaves(error))
@@ -167,12 +167,12 @@ def _session_failure(wire: McpWire, error: Exception) -> SessionFailed:
         return SessionFailed("did not answer in time")
     if isinstance(first, ValidationError):
         return SessionFailed("answered otherwise than the protocol says")
-    if isinstance(first, RuntimeError):  # of the SDK, such as a version of the protocol that it does not know
+    if isinstance(first, RuntimeError):  # of the SDK, such as an unknown version of the protocol
         return SessionFailed(f"cannot be used: {readable_text(str(first))[:200]}")
     return SessionFailed(f"cannot be used ({type(first).__name__})")
 
 
-# Of JSON-RPC: the request was not understood. Any other error may come from the middle of the work.
+# JSON-RPC errors for a request that was not understood. Any other error may come after partial work.
 SAYS_NOTHING_WAS_DONE = frozenset({-32600, -32601, -32602})
 
 

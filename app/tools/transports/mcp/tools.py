@@ -1,4 +1,4 @@
-"""What an MCP server says of its tools and answers to a call, in the terms of the service. Pure."""
+"""The tools and results of MCP servers in the terms of the service. Pure."""
 
 from __future__ import annotations
 
@@ -10,10 +10,12 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import orjson
+from plangate.json_pointer import escape_step
 from plangate.spec.transports import McpTransport
 
 from app.base.json import strict_json
-from app.tools.models import Attempt, CallOutcome, outcome_from_value
+from app.tools.models import Attempt, result_from_value
+from app.tools.results import ToolError, ToolResult
 
 MAX_ERROR_CHARS = 2_000
 MAX_NAME_CHARS = 64
@@ -33,7 +35,7 @@ class RemoteTool:
     annotations: Mapping[str, Any] = field(default_factory=dict)
 
     def digest(self) -> str:
-        """Names exactly this definition. Raises NotJson for one that JSON cannot hold."""
+        """Return the digest of exactly this definition. Raise NotJson if JSON cannot represent it."""
         definition = {
             "name": self.name,
             "description": self.description,
@@ -63,18 +65,18 @@ class RemoteTool:
 
 
 def specs(tools: Iterable[RemoteTool], server: McpTransport) -> list[dict[str, Any]]:
-    """ToolSpecs for the tools of a server, each under a name of its own that a spec takes."""
-    made: dict[str, dict[str, Any]] = {}
+    """Return ToolSpecs for the tools of a server, each under a unique name that a spec accepts."""
+    specs_by_name: dict[str, dict[str, Any]] = {}
     times: Counter[str] = Counter()
     for tool in tools:
         plain = _plain_name(tool.name)
         name = plain
-        while name in made:
+        while name in specs_by_name:
             times[plain] += 1
             number = f"_{times[plain] + 1}"
             name = plain[: MAX_NAME_CHARS - len(number)] + number
-        made[name] = tool.spec(name, server)
-    return list(made.values())
+        specs_by_name[name] = tool.spec(name, server)
+    return list(specs_by_name.values())
 
 
 def _plain_name(remote: str) -> str:
@@ -83,23 +85,23 @@ def _plain_name(remote: str) -> str:
 
 
 def difference(ours: Any, theirs: Any, pointer: str = "") -> str | None:
-    """Where two JSON values differ first, in words; None where they are equal."""
+    """Return the first difference of two JSON values in words, or None if they are equal."""
     if isinstance(ours, Mapping) and isinstance(theirs, Mapping):
         for key in sorted({*ours, *theirs}):
-            place = f"{pointer}/{str(key).replace('~', '~0').replace('/', '~1')}"
+            place = f"{pointer}/{escape_step(key)}"
             if key not in ours:
                 return f"{place} is {_short(theirs[key])} there and absent here"
             if key not in theirs:
                 return f"{place} is absent there and {_short(ours[key])} here"
-            found = difference(ours[key], theirs[key], place)
-            if found is not None:
-                return found
+            inside = difference(ours[key], theirs[key], place)
+            if inside is not None:
+                return inside
         return None
     if isinstance(ours, list) and isinstance(theirs, list) and len(ours) == len(theirs):
-        found_in = (
+        items = (
             difference(a, b, f"{pointer}/{n}") for n, (a, b) in enumerate(zip(ours, theirs, strict=True))
         )
-        return next((found for found in found_in if found is not None), None)
+        return next((item for item in items if item is not None), None)
     if strict_json.canonical(ours) == strict_json.canonical(theirs):
         return None
     return f"{pointer or 'it'} is {_short(theirs)} there and {_short(ours)} here"
@@ -111,11 +113,11 @@ def _short(value: Any) -> str:
 
 
 def arguments(attempt: Attempt) -> dict[str, Any]:
-    """Return the arguments of a call: those of the tool, or approved actions as every dispatcher gets them."""
+    """Return the arguments of a call: those of the tool, or approved actions in the form for dispatchers."""
     request = attempt.request
     if "args" in request:
-        given: dict[str, Any] = request["args"]
-        return given
+        args: dict[str, Any] = request["args"]
+        return args
     return {**{name: request.get(name) for name in ACTION_FIELDS}, "attempt": attempt.number}
 
 
@@ -129,17 +131,15 @@ def meta(attempt: Attempt) -> dict[str, Any]:
     }
 
 
-def outcome(attempt: Attempt, result: Mapping[str, Any]) -> CallOutcome:
-    """Return the outcome that the result of a `tools/call` means."""
+def outcome(attempt: Attempt, result: Mapping[str, Any]) -> ToolResult:
+    """Return the result of a call from the result of its `tools/call`."""
     name = attempt.call.name
     if result.get("resultType") == "input_required":
-        return CallOutcome(
-            "done", error=f"{name} asks for input in mid-call, which the service does not give."
-        )
+        return ToolError(f"{name} asks for input in mid-call, which the service does not give.")
     content: list[Any] = result.get("content") or []
     if result.get("isError"):
-        return CallOutcome("done", error=_error(content))
-    return outcome_from_value(name, _output(result, content, as_object=attempt.call.purpose == "action"))
+        return ToolError(_error(content))
+    return result_from_value(name, _output(result, content, as_object=attempt.call.purpose == "action"))
 
 
 def _output(result: Mapping[str, Any], content: list[Any], *, as_object: bool) -> Any:
@@ -165,5 +165,5 @@ def _error(content: list[Any]) -> str:
 
 
 def readable_text(text: str) -> str:
-    """Text of the server's for a message."""
+    """Return a text of the server for use in a message."""
     return text.replace("\0", "\N{REPLACEMENT CHARACTER}").strip()[:MAX_ERROR_CHARS]

@@ -1,8 +1,8 @@
-"""Below the MCP SDK: every request of a session to a server passes here, and nothing else leads out.
+"""The connection below the MCP SDK: every request of a session passes here.
 
-The SDK follows redirects within an origin, holds a stream open for messages nobody asked for, and says of many ends of
-a call only that there was an error. So here redirects end a session, that stream is not opened, what a session may
-read is bounded, and how the request of a call fared is kept as it was.
+The SDK follows redirects within an origin, keeps a stream open for unsolicited messages, and reports many failures of
+a call only as an error. So here a redirect ends the session, that stream is not opened, the bytes that a session
+reads are bounded, and the failure of a call is preserved.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Any, Final
 import httpx2
 import orjson
 
-from app.base.egress import EgressRefused
+from app.base.egress_policy import EgressDenied
 from app.tools.transports.mcp.tools import readable_text
 
 LIST_BYTES: Final = 4 * 1024 * 1024
@@ -36,20 +36,20 @@ STREAM: Final = "text/event-stream"
 
 
 class SessionFailed(Exception):
-    """A session did not come to its end; the message goes on after the name of the server."""
+    """A session failed. The message follows the name of the server."""
 
 
 class DefinitionChanged(SessionFailed):
-    """The server has no such tool any more, or defines it otherwise. The call did not leave."""
+    """The server no longer has the tool, or defines it differently. The call was not sent."""
 
 
 class RejectedByServer(SessionFailed):
-    """The server answered the call with an error of JSON-RPC, whose words these are."""
+    """The server answered the call with a JSON-RPC error, whose text is the message."""
 
 
 @dataclass(frozen=True, slots=True)
 class Server:
-    """Where a session goes, and with which headers."""
+    """The address of a session, and its headers."""
 
     url: str
     headers: Mapping[str, str]
@@ -57,7 +57,7 @@ class Server:
 
 @dataclass(frozen=True, slots=True)
 class ToolUse:
-    """The call of a tool that is meant by its name and the digest of its definition."""
+    """A call of a tool, by its name and the digest of its definition."""
 
     name: str
     arguments: dict[str, Any]
@@ -66,35 +66,35 @@ class ToolUse:
 
 
 class WireFault(Exception):
-    """A request of the session did not fare well; the message goes on after the name of the server."""
+    """A request of the session failed. The message follows the name of the server."""
 
 
 class BrokenConnection(WireFault):
-    """There is no connection, or it ended."""
+    """The connection could not be opened, or it broke."""
 
 
 class ForbiddenAddress(WireFault):
-    """The service does not go there, or does not read that."""
+    """The egress policy does not allow the address or the response."""
 
-    def __init__(self, refused: EgressRefused) -> None:
-        super().__init__(f"cannot be used: {refused}")
-        self.refused = refused
+    def __init__(self, denied: EgressDenied) -> None:
+        super().__init__(f"cannot be used: {denied}")
+        self.denied = denied
 
 
 class RedirectRefused(WireFault):
-    """The server sent the session elsewhere."""
+    """The server redirected the session."""
 
 
 class ResponseTooLarge(WireFault):
-    """The server answers more than a session reads."""
+    """The response exceeds what a session reads."""
 
 
 class ResponseTimeout(WireFault):
-    """The request of the call was taken, and what came back is no answer to it."""
+    """The server accepted the call and returned no result for it."""
 
 
 class DeadlinePassed(WireFault):
-    """The right to send the call ran out before its first byte left."""
+    """The right to send the call expired before its first byte left."""
 
 
 class HttpErrorResponse(WireFault):
@@ -106,10 +106,10 @@ class HttpErrorResponse(WireFault):
 
 
 class McpWire(httpx2.AsyncBaseTransport):
-    """The transport of one session, over the checked one that all sessions share.
+    """The transport of one session, over the shared transport that checks addresses.
 
     `left`: the first byte of the request that calls a tool has left. `fault`: what ended the session. `refusal`: the
-    last answer, if it was an error of HTTP.
+    last response, if it was an HTTP error.
     """
 
     def __init__(self, checked: httpx2.AsyncBaseTransport, may_send: Callable[[], bool]) -> None:
@@ -124,13 +124,13 @@ class McpWire(httpx2.AsyncBaseTransport):
         self.refusal: HttpErrorResponse | None = None
 
     def allow(self, size: int) -> None:
-        """From now on so many bytes may be read: what comes is the result."""
+        """Allow `size` bytes of responses from now on: the result of the call follows."""
         self._bytes_left = size
         self._parts_left = RESULT_PARTS
 
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
-        """After a fault the SDK is told of an error of HTTP, and then the same of whatever it still sends: an exception
-        here would tear its session down before it takes leave of the server."""
+        """Send a request. After a fault, return an HTTP error for it and for every later request: an exception would
+        tear down the SDK's session before it says goodbye to the server."""
         if request.method == "DELETE":
             return await self._closing(request)
         if request.method == "GET":
@@ -140,7 +140,7 @@ class McpWire(httpx2.AsyncBaseTransport):
                 return await self._post(request)
             except WireFault as fault:
                 self.fault = fault
-            except EgressRefused as error:
+            except EgressDenied as error:
                 self.fault = ForbiddenAddress(error)
             except (httpx2.ConnectError, httpx2.ConnectTimeout):
                 self.fault = BrokenConnection("cannot be reached")
@@ -174,7 +174,7 @@ class McpWire(httpx2.AsyncBaseTransport):
         return response
 
     async def _rest(self, request: httpx2.Request) -> httpx2.Response:
-        """Answer a GET. The one reason to send one is to fetch the rest of a response."""
+        """Answer a GET. The SDK needs one only to fetch the rest of a response."""
         self._resumes_left -= 1
         if self.fault is not None or LAST_EVENT_ID not in request.headers or self._resumes_left < 0:
             return _stand_in(405, request)
@@ -201,8 +201,8 @@ class McpWire(httpx2.AsyncBaseTransport):
             raise self.fault
 
     async def _closing(self, request: httpx2.Request) -> httpx2.Response:
-        """End the session after the response, without waiting long."""
-        with contextlib.suppress(TimeoutError, httpx2.HTTPError, EgressRefused, OSError):
+        """End the session with a DELETE, without waiting long."""
+        with contextlib.suppress(TimeoutError, httpx2.HTTPError, EgressDenied, OSError):
             async with asyncio.timeout(CLOSE_S):
                 response = await self._checked.handle_async_request(request)
                 await response.aclose()
@@ -210,7 +210,7 @@ class McpWire(httpx2.AsyncBaseTransport):
 
 
 class _CountedBody(httpx2.AsyncByteStream):
-    """The body of an answer as a session reads it."""
+    """The body of a response, counted as a session reads it."""
 
     def __init__(self, wire: McpWire, response: httpx2.Response) -> None:
         assert isinstance(response.stream, httpx2.AsyncByteStream)

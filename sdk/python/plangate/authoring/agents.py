@@ -20,7 +20,7 @@ from plangate.spec.prompts import LayeredPrompt, render_layers
 
 
 class DefinedAgent(AgentSpec):
-    """What `define_*` gives: an agent whose prompt is rendered.
+    """The result of `define_*`: an agent with its rendered prompt.
 
     Args:
         fields: Those of AgentSpec.
@@ -36,7 +36,7 @@ class DefinedAgent(AgentSpec):
 
 
 class AgentOptions(TypedDict, total=False):
-    """What every agent may have beside its role's own: the keyword arguments of `define_*`.
+    """The keyword arguments of `define_*` that every role accepts.
 
     Args:
         tools: Made with `define_tool`, or names of tools that the runtime declares.
@@ -180,43 +180,43 @@ def _define(
     output_schema: Any = None,
     tools_table: bool | None = None,
 ) -> DefinedAgent:
-    who = f"agent {name!r}"
-    given = parse_list(who, "tools", tools)
-    for tool in given:
-        parse_name(who, "tools", tool, ToolSpec)
-    written = {
+    owner = f"agent {name!r}"
+    entries = parse_list(owner, "tools", tools)
+    for tool in entries:
+        parse_name(owner, "tools", tool, ToolSpec)
+    fields = {
         "name": name,
         "role": role,
         "model": model,
-        "system_prompt": _prompt(who, prompt),
+        "system_prompt": _prompt(owner, prompt),
         "plan": plan,
-        "tools": given,
-        "toolkits": parse_list(who, "toolkits", toolkits),
+        "tools": entries,
+        "toolkits": parse_list(owner, "toolkits", toolkits),
         "routes": tuple(
-            parse_name(who, "routes", route, AgentSpec) for route in parse_list(who, "routes", routes)
+            parse_name(owner, "routes", route, AgentSpec) for route in parse_list(owner, "routes", routes)
         ),
-        "references": parse_list(who, "references", references, ReferenceSpec),
+        "references": parse_list(owner, "references", references, ReferenceSpec),
         "stateful": stateful,
         "max_turns": max_turns,
         "tools_table": tools_table,
-        "approval_policies": parse_policies(who, approval),
+        "approval_policies": parse_policies(owner, approval),
         "tool_approval_policies": tool_approvals,
     }
     if output_schema is not None:
-        written["output_schema"] = parse_schema(output_schema, f"the output schema of {who}")
+        fields["output_schema"] = parse_schema(output_schema, f"the output schema of {owner}")
     return DefinedAgent.model_validate(
-        {key: value for key, value in drop_unset(written).items() if value != ()}
+        {key: value for key, value in drop_unset(fields).items() if value != ()}
     )
 
 
-def _prompt(who: str, prompt: Prompt) -> str:
+def _prompt(owner: str, prompt: Prompt) -> str:
     if isinstance(prompt, Mapping):
         try:
             return render_layers(prompt).text
         except TypeError as error:
-            raise TypeError(f"the prompt of {who}: {error}") from error
+            raise TypeError(f"the prompt of {owner}: {error}") from error
     if not isinstance(prompt, str | LayeredPrompt):
         raise TypeError(
-            f"the prompt of {who} is a string, a layered prompt or layers, not {describe_type(prompt)}"
+            f"the prompt of {owner} is a string, a layered prompt or layers, not {describe_type(prompt)}"
         )
     return str(prompt)

@@ -1,4 +1,4 @@
-"""What the define functions share: the forms that rules come in, and how a wrong argument is refused."""
+"""Helpers of the define functions: forms of rules, and errors for wrong arguments."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ Rule = str | Mapping[str, Any] | ApprovalRule | None
 Policies = Mapping[str, Rule] | ApprovalPolicies | Literal["default"] | None
 
 
-def drop_unset(written: Mapping[str, Any]) -> dict[str, Any]:
+def drop_unset(fields: Mapping[str, Any]) -> dict[str, Any]:
     """Return the arguments that are not None."""
-    return {key: value for key, value in written.items() if value is not None}
+    return {key: value for key, value in fields.items() if value is not None}
 
 
 def parse_schema(value: Any, what: str) -> dict[str, Any]:
@@ -30,26 +30,26 @@ def parse_schema(value: Any, what: str) -> dict[str, Any]:
         raise TypeError(f"{what}: {error}") from error
 
 
-def parse_list(who: str, what: str, values: Any, model: type[SpecModel] | None = None) -> tuple[Any, ...]:
+def parse_list(owner: str, what: str, values: Any, model: type[SpecModel] | None = None) -> tuple[Any, ...]:
     """Return the author's list as a tuple. Raise TypeError if it is not a list, or an item is not a `model`."""
     if isinstance(values, str | Mapping | SpecModel) or not isinstance(values, Iterable):
-        raise TypeError(f"the {what} of {who} are a list, not {describe_type(values)}")
+        raise TypeError(f"the {what} of {owner} are a list, not {describe_type(values)}")
     listed = tuple(values)
     if model and (strange := [value for value in listed if not isinstance(value, model)]):
         raise TypeError(
-            f"the {what} of {who} are what the define functions return; one is {describe_type(strange[0])}"
+            f"the {what} of {owner} are what the define functions return; one is {describe_type(strange[0])}"
         )
     return listed
 
 
-def parse_name(who: str, what: str, value: Any, model: type[ToolSpec] | type[AgentSpec]) -> str:
+def parse_name(owner: str, what: str, value: Any, model: type[ToolSpec] | type[AgentSpec]) -> str:
     """Return the name of a tool or agent that is given by name or as an object. Raise TypeError otherwise."""
     if isinstance(value, str):
         return value
     if isinstance(value, model):
         return value.name
     raise TypeError(
-        f"the {what} of {who} are names or what the define functions return; one is {describe_type(value)}"
+        f"the {what} of {owner} are names or what the define functions return; one is {describe_type(value)}"
     )
 
 
@@ -67,13 +67,13 @@ def check_callable(value: Any, what: str, parameters: str, also: str = "") -> No
         raise TypeError(f"{what} must take ({parameters}), but takes {signature}") from error
 
 
-def parse_policies(who: str, approval: Policies) -> Any:
+def parse_policies(owner: str, approval: Policies) -> Any:
     """Return the rules for the two channels, or None if they are not set. Raise TypeError."""
     if approval is None or approval == "default":
         return None
     if not isinstance(approval, Mapping | ApprovalPolicies):
         raise TypeError(
-            f"the approval of {who} is a mapping such as {{'plans': 'always', 'tools': 'never'}}, "
+            f"the approval of {owner} is a mapping such as {{'plans': 'always', 'tools': 'never'}}, "
             f"not {approval!r}"
         )
     return approval

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, get_args
 
 from plangate.authoring.arguments import parse_list, parse_name, parse_schema
-from plangate.spec.models import PlanSpec, PlanStatus, ToolSpec
+from plangate.spec.models import FactSpec, PlanSpec, PlanStatus, ToolSpec
 from plangate.spec.plan_schemas import actions_schema
 from plangate.spec.tool_plans import tool_plan, tool_problem
 
@@ -18,6 +18,8 @@ def define_plan(
     *,
     tools: Sequence[str | ToolSpec] = (),
     variables: bool = False,
+    glimpse: Mapping[str, str | Mapping[str, Any] | FactSpec] | None = None,
+    action_keys: Mapping[str, Sequence[str]] | None = None,
 ) -> PlanSpec:
     """Declare a kind of plan.
 
@@ -34,6 +36,11 @@ def define_plan(
             is implied.
         variables: Whether its actions may have variables and output paths, which make it a graph, also where
             the planner has no toolkit `variables`, or a host stores it.
+        glimpse: Up to six facts that approvals show, by name: a JMESPath expression over the stored body, or a FactSpec
+            (or a mapping of its fields) with `expression`, `label`, `unit` and `kind`. The service computes them when
+            the plan reaches its gate. `decimal_sum` adds decimal strings exactly.
+        action_keys: The fields that identify an action, by its kind, such as `{"refund": ["order"]}`. Actions of two
+            revisions with the same key are compared with each other.
 
     Raises:
         TypeError: for a schema that is none, or tools that are neither names nor from `define_tool`.
@@ -46,23 +53,33 @@ def define_plan(
         >>> book = define_tool("book", {"room": str})
         >>> define_plan("trip", tools=[book]).schema_["properties"]["actions"]["items"]["oneOf"][0]["required"]
         ['tool', 'room']
+        >>> total = {"expression": "decimal_sum(actions[].payload.amount)", "unit": "USD", "kind": "decimal"}
+        >>> define_plan("Refunds", {"actions": list[dict]}, glimpse={"total": total}).glimpse["total"].unit
+        'USD'
     """
-    who = f"plan {name!r}"
-    listed = parse_list(who, "tools", tools)
-    names = [parse_name(who, "tools", tool, ToolSpec) for tool in listed]
+    owner = f"plan {name!r}"
+    listed = parse_list(owner, "tools", tools)
+    names = [parse_name(owner, "tools", tool, ToolSpec) for tool in listed]
     if schema is None and not names:
-        raise ValueError(f"{who} has neither a schema nor tools: give one of them")
-    plain = {} if schema is None else parse_schema(schema, f"the schema of {who}")
+        raise ValueError(f"{owner} has neither a schema nor tools: give one of them")
+    plain = {} if schema is None else parse_schema(schema, f"the schema of {owner}")
     if actions_schema(plain) is not None and names:
-        raise ValueError(f"{who} has tools, from which its actions come: remove 'actions' from its schema")
+        raise ValueError(f"{owner} has tools, from which its actions come: remove 'actions' from its schema")
     bound = {tool.name: tool for tool in listed if isinstance(tool, ToolSpec)}
     for tool in bound.values():
         if (why := tool_problem(tool)) is not None:
-            raise ValueError(f"the tool {tool.name!r} cannot be an action of {who}: {why}")
+            raise ValueError(f"the tool {tool.name!r} cannot be an action of {owner}: {why}")
     aliases = [_alias(name, alias) for alias in _items(display_aliases)]
-    written = {"name": name, "tools": listed, "display_aliases": aliases, "variables": variables}
-    given = {key: value for key, value in written.items() if value not in ([], (), False)}
-    plan = PlanSpec.model_validate({"schema": plain, **given})
+    fields = {
+        "name": name,
+        "tools": listed,
+        "display_aliases": aliases,
+        "variables": variables,
+        "glimpse": dict(glimpse or {}),
+        "action_keys": {kind: tuple(fields) for kind, fields in (action_keys or {}).items()},
+    }
+    set_fields = {key: value for key, value in fields.items() if value not in ([], (), {}, False)}
+    plan = PlanSpec.model_validate({"schema": plain, **set_fields})
     return tool_plan(plan, bound) if len(bound) == len(names) else plan
 
 

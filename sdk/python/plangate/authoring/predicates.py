@@ -12,23 +12,23 @@ PredicateFunction = Callable[[Any, Any], bool | Awaitable[bool]]
 """`(args, ctx) -> bool`, sync or async: whether a call with these arguments needs an approval."""
 
 
-def parse_predicates(given: Any) -> dict[str, Any]:
+def parse_predicates(predicates: Any) -> dict[str, Any]:
     """Return the given predicates by id.
 
     Raises:
         TypeError: for what is no mapping of ids to CEL expressions and functions `(args, ctx)`.
     """
-    if given is None:
+    if predicates is None:
         return {}
-    if not isinstance(given, Mapping) or not all(isinstance(id_, str) for id_ in given):
+    if not isinstance(predicates, Mapping) or not all(isinstance(id_, str) for id_ in predicates):
         raise TypeError(
             "approval_predicates is a mapping of ids to CEL expressions or functions (args, ctx), "
-            f"not {describe_type(given)}"
+            f"not {describe_type(predicates)}"
         )
-    for id_, rule in given.items():
+    for id_, rule in predicates.items():
         if not isinstance(rule, str | Mapping | ClientPredicate):
             check_callable(rule, f"the approval predicate {id_!r}", "args, ctx", "a CEL expression or ")
-    return dict(given)
+    return dict(predicates)
 
 
 def predicates_to_wire(predicates: Mapping[str, Any]) -> dict[str, Any]:
@@ -39,7 +39,7 @@ def predicates_to_wire(predicates: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def predicate_functions(predicates: Mapping[str, Any]) -> dict[str, PredicateFunction]:
-    """Those that run here."""
+    """Return the predicates that are functions."""
     return {id_: rule for id_, rule in predicates.items() if callable(rule)}
 
 
@@ -59,8 +59,8 @@ def missing_predicates(spec: RuntimeSpec) -> tuple[str, ...]:
     policies = (spec.approval_policies or ApprovalPolicies(), *overrides.agents.values())
     rules = [
         *(tool.approval for tool in spec.tools),
-        *(held.tools for held in policies),
-        *(rule for held in overrides.tools.values() for rule in held.values()),
+        *(policy.tools for policy in policies),
+        *(rule for policy in overrides.tools.values() for rule in policy.values()),
     ]
-    named = {rule.value for rule in rules if rule is not None and rule.value is not None}
-    return tuple(sorted(named - spec.approval_predicates.keys()))
+    names = {rule.value for rule in rules if rule is not None and rule.value is not None}
+    return tuple(sorted(names - spec.approval_predicates.keys()))

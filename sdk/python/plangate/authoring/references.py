@@ -77,15 +77,17 @@ class DefinedReference(ReferenceSpec):
             self._check(value)
         if not callable(self.glimpse):
             return PackedReference(value, None)
-        made = self.glimpse(validated)
-        if not isinstance(made, Mapping):
+        summary_value = self.glimpse(validated)
+        if not isinstance(summary_value, Mapping):
             raise TypeError(
-                f"the glimpse of reference {self.name!r} must be a mapping, not {describe_type(made)}"
+                f"the glimpse of reference {self.name!r} must be a mapping, not {describe_type(summary_value)}"
             )
-        return PackedReference(value, TypeAdapter(Any).dump_python(dict(made), mode="json", by_alias=True))
+        return PackedReference(
+            value, TypeAdapter(Any).dump_python(dict(summary_value), mode="json", by_alias=True)
+        )
 
     def _reject_non_finite(self, value: Any) -> None:
-        """NaN and infinities, where no type says that they are numbers, come out of Pydantic as null."""
+        """Reject NaN and infinities, which Pydantic serializes as null in fields without a numeric type."""
         try:
             json.dumps(value, allow_nan=False, skipkeys=True, default=_unwrap)
         except ValueError as error:
@@ -101,9 +103,10 @@ class DefinedReference(ReferenceSpec):
             raise ValueError(f"the value is not a {self.name}: {error.message} (at {where or 'its root'})")
 
 
-def _unwrap(held: Any) -> Any:
-    """Unwrap a value that the JSON writer does not know and that may contain numbers."""
-    return list(held) if isinstance(held, set | frozenset) else None
+def _unwrap(value: Any) -> Any:
+    """Return a set as a list, so that its numbers are checked; return None for any other value that JSON does not
+    support."""
+    return list(value) if isinstance(value, set | frozenset) else None
 
 
 def define_reference(
@@ -134,8 +137,8 @@ def define_reference(
             f"the glimpse of reference {name!r} is a mapping or a function, not {describe_type(glimpse)}"
         )
     plain = parse_schema(schema, f"the schema of reference {name!r}")
-    written = {"name": name, "schema": plain, "ttl_ms": ttl_ms, "glimpse": glimpse}
-    made = DefinedReference.model_validate(drop_unset(written))
+    fields = {"name": name, "schema": plain, "ttl_ms": ttl_ms, "glimpse": glimpse}
+    definition = DefinedReference.model_validate(drop_unset(fields))
     if not isinstance(schema, Mapping):
-        made._type, made._model = TypeAdapter(schema), schema
-    return made
+        definition._type, definition._model = TypeAdapter(schema), schema
+    return definition

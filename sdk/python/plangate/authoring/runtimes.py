@@ -58,21 +58,21 @@ def define_tenant(
         >>> define_tenant({"resourceId": "acme"}) == define_tenant(resource_id="acme")
         True
     """
-    written: dict[str, Any] = dict(fields)
+    wire_fields: dict[str, Any] = dict(fields)
     if isinstance(resource_id, TenantSpec):
-        written |= resource_id.to_wire()
+        wire_fields |= resource_id.to_wire()
     elif isinstance(resource_id, Mapping):
-        written |= resource_id
+        wire_fields |= resource_id
     elif resource_id is not None:
-        written["resource_id"] = resource_id
-    elif not written:
+        wire_fields["resource_id"] = resource_id
+    elif not wire_fields:
         raise TypeError("define_tenant takes the tenant's id, or a mapping such as {'resourceId': 'acme'}")
-    return TenantSpec.model_validate(written if version is None else {**written, "version": version})
+    return TenantSpec.model_validate(wire_fields if version is None else {**wire_fields, "version": version})
 
 
 @dataclass(frozen=True, slots=True)
 class LocalParts:
-    """What of a runtime stays in Python: the functions of its author, and the arguments that it was defined with."""
+    """The Python-only parts of a runtime: the author's functions, and the arguments that it was defined with."""
 
     tools: Mapping[str, DefinedTool]
     references: Mapping[str, ReferenceSpec]
@@ -139,7 +139,7 @@ class DefinedRuntime(RuntimeSpec):
 
     @property
     def missing_predicates(self) -> tuple[str, ...]:
-        """Ids that rules name and nobody has provided yet; `create_runtime` has to."""
+        """Return the ids that rules name and that `create_runtime` must still provide."""
         return self._local.missing_predicates
 
     def complete(
@@ -267,38 +267,43 @@ def define_runtime(
     )
 
 
-def _assemble(written: Mapping[str, Any]) -> DefinedRuntime:
+def _assemble(wire_fields: Mapping[str, Any]) -> DefinedRuntime:
     """Assemble the arguments of `define_runtime`, with the functions in them replaced by data."""
-    agents = written["agents"]
-    plans = (*written["plans"], *(agent.plan for agent in agents if isinstance(agent.plan, PlanSpec)))
+    agents = wire_fields["agents"]
+    plans = (*wire_fields["plans"], *(agent.plan for agent in agents if isinstance(agent.plan, PlanSpec)))
     bound = _bound_tools((*agents, *plans))
-    tools = _collect_tools(written["tools"], bound)
-    own_predicates = tool_predicates((*written["tools"], *bound))
-    predicates = {**own_predicates, **parse_predicates(written["approval_predicates"])}
-    shared, by_kind = written["action_dispatcher"], written["action_dispatchers"] or {}
+    tools = _collect_tools(wire_fields["tools"], bound)
+    own_predicates = tool_predicates((*wire_fields["tools"], *bound))
+    predicates = {**own_predicates, **parse_predicates(wire_fields["approval_predicates"])}
+    shared, by_kind = wire_fields["action_dispatcher"], wire_fields["action_dispatchers"] or {}
     document = {
-        **written,
+        **wire_fields,
         "tools": tuple(tools.values()),
         "approval_predicates": predicates_to_wire(predicates),
         "action_dispatcher": dispatcher_to_wire(shared),
-        "action_dispatchers": {kind: dispatcher_to_wire(held) for kind, held in by_kind.items()},
+        "action_dispatchers": {kind: dispatcher_to_wire(dispatcher) for kind, dispatcher in by_kind.items()},
     }
-    made = assemble(
+    runtime = assemble(
         {key: value for key, value in drop_unset(document).items() if value not in ((), {})},
-        check_predicates=written["approval_predicates"] is not None,
+        check_predicates=wire_fields["approval_predicates"] is not None,
     )
-    references = [*written["references"], *(ref for agent in written["agents"] for ref in agent.references)]
-    own = {kind: as_dispatcher(held) for kind, held in by_kind.items()}
+    references = [
+        *wire_fields["references"],
+        *(ref for agent in wire_fields["agents"] for ref in agent.references),
+    ]
+    own = {kind: as_dispatcher(dispatcher) for kind, dispatcher in by_kind.items()}
     local = LocalParts(
         tools=MappingProxyType(local_tools(tools.values())),
         references=MappingProxyType({reference.name: reference for reference in references}),
         predicates=MappingProxyType(predicate_functions(predicates)),
         dispatcher=as_dispatcher(shared),
-        dispatchers=MappingProxyType({kind: held for kind, held in own.items() if held is not None}),
-        missing_predicates=missing_predicates(made.spec),
-        arguments=written,
+        dispatchers=MappingProxyType(
+            {kind: dispatcher for kind, dispatcher in own.items() if dispatcher is not None}
+        ),
+        missing_predicates=missing_predicates(runtime.spec),
+        arguments=wire_fields,
     )
-    return _defined(made.spec, local)
+    return _defined(runtime.spec, local)
 
 
 def _defined(spec: RuntimeSpec, local: LocalParts) -> DefinedRuntime:

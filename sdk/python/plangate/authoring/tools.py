@@ -55,10 +55,10 @@ class DefinedTool(ToolSpec):
         """The data alone."""
         return ToolSpec.model_validate({name: getattr(self, name) for name in self.model_fields_set})
 
-    def __call__(self, *args: Any, **named: Any) -> Any:
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
         if self._handler is not None:
-            return self._handler(*args, **named)
-        if len(args) == 1 and not named and callable(args[0]):
+            return self._handler(*args, **kwargs)
+        if len(args) == 1 and not kwargs and callable(args[0]):
             return self.bind(args[0])
         raise TypeError(f"tool {self.name!r} has no handler: decorate a function (args, ctx) with it")
 
@@ -83,9 +83,9 @@ class DefinedTool(ToolSpec):
                 f"tool {self.name!r} has a handler, but its transport {self.transport.kind!r} runs it "
                 f"elsewhere: leave one of them out"
             )
-        made = self.model_copy()
-        made._handler = handler
-        return made
+        copy = self.model_copy()
+        copy._handler = handler
+        return copy
 
 
 def define_tool(
@@ -106,7 +106,7 @@ def define_tool(
     Args:
         name: What the model calls it.
         input_schema: Anything that `normalize_schema` takes; the arguments are validated against it.
-        description: What the model is told of it.
+        description: The description that the model reads.
         approval: `"never"`, `"always"`, `{"kind": "dynamic", "value": <predicate id>}`, or `"default"`: not
             set, so that the rules of agent and runtime hold. A function `(args, ctx)`, here or as `value`, is a
             dynamic rule that runs in the author's process, as `approval_predicates` of `create_runtime` do.
@@ -134,7 +134,7 @@ def define_tool(
             f"define_tool takes the tool's name and input schema first, not {describe_type(name)}"
         )
     rule, predicate = _split_rule(name, approval)
-    written = {
+    fields = {
         "name": name,
         "description": description,
         "input_schema": parse_schema(input_schema, f"the input schema of tool {name!r}"),
@@ -145,8 +145,8 @@ def define_tool(
         "transport": transport,
     }
     if output_schema is not None:
-        written["output_schema"] = parse_schema(output_schema, f"the output schema of tool {name!r}")
-    tool = DefinedTool.model_validate(drop_unset(written))
+        fields["output_schema"] = parse_schema(output_schema, f"the output schema of tool {name!r}")
+    tool = DefinedTool.model_validate(drop_unset(fields))
     tool._predicate = predicate
     return tool if handler is None else tool.bind(handler)
 

@@ -9,9 +9,10 @@ from typing import Annotated, Any
 
 import typer
 
-from plangate.cli.connection import SUCCESS, USAGE, CommandError, Remote, Target, print_json, print_lines, run
-from plangate.cli.listing import format_minute, list_newest, print_table
-from plangate.cli.options import ApprovalId, DataDir, Feedback, Json, KeyFile, Limit, Tenant, Url, parse_json
+from plangate.cli.commands import print_newest, remote_command
+from plangate.cli.connection import USAGE, CommandError, Remote, print_lines
+from plangate.cli.listing import format_minute
+from plangate.cli.options import ApprovalId, Feedback, Limit, parse_json
 from plangate.cli.terminal_text import escape_text, printable_json, truncate
 
 approvals = typer.Typer(no_args_is_help=True, help="Approvals: list and decide them.")
@@ -19,31 +20,18 @@ approvals = typer.Typer(no_args_is_help=True, help="Approvals: list and decide t
 WIDTHS = [0, 10, 60, 20, 0, 30]
 
 
-@approvals.command("list")
-def list_approvals(
+@remote_command(approvals, "list")
+async def list_approvals(
+    remote: Remote,
     status: Annotated[
         str, typer.Option(help="pending, approved, rejected, revised, expired, cancelled or all.")
     ] = "pending",
     query: Annotated[str | None, typer.Option(help="Only those of this query.")] = None,
     limit: Limit = 50,
-    url: Url = None,
-    key_file: KeyFile = None,
-    data_dir: DataDir = None,
-    tenant: Tenant = None,
-    as_json: Json = False,
 ) -> None:
     """List approvals, newest first."""
-
-    async def listed(remote: Remote) -> int:
-        wanted = None if status == "all" else status
-        found = await list_newest(remote, limit, "approvals", status=wanted, queryId=query)
-        if as_json:
-            print_json(found)
-        else:
-            print_table([_row(approval) for approval in found], WIDTHS, "approval")
-        return SUCCESS
-
-    run(Target.from_options(url, key_file, data_dir, tenant), listed)
+    status_filter = None if status == "all" else status
+    await print_newest(remote, limit, "approvals", _row, WIDTHS, status=status_filter, queryId=query)
 
 
 def _row(approval: dict[str, Any]) -> list[str]:
@@ -53,47 +41,38 @@ def _row(approval: dict[str, Any]) -> list[str]:
     return [approval["id"], approval["status"], what, approval["agent"] or "-", approval["queryId"], until]
 
 
-@approvals.command("approve")
-def approve(
+@remote_command(approvals, "approve")
+async def approve(
+    remote: Remote,
     approval: ApprovalId,
     digest: Annotated[
         str | None, typer.Option(help="Approve if the subject has this digest; ask nobody.")
     ] = None,
     yes: Annotated[bool, typer.Option("--yes", help="Approve what is shown without asking.")] = False,
     feedback: Feedback = None,
-    url: Url = None,
-    key_file: KeyFile = None,
-    data_dir: DataDir = None,
-    tenant: Tenant = None,
-    as_json: Json = False,
 ) -> None:
     """Approve the exact bytes that are shown."""
-
-    async def approved(remote: Remote) -> int:
-        found = await remote.get("approvals", approval)
-        if digest is None and found["status"] != "pending":  # with a digest it may be the same decision again
-            by = f" by {truncate(found['decidedBy'], 60)}" if found["decidedBy"] else ""
-            raise CommandError(
-                f"There is nothing to decide: {approval} is {escape_text(found['status'])}{by}."
-            )
-        subject = await remote.get_bytes("approvals", approval, "subject")
-        seen = hashlib.sha256(subject).hexdigest()
-        if digest is not None and digest.lower() != seen:
-            raise CommandError(
-                f"{approval} is about something else than {digest}: its subject has the digest {seen}."
-            )
-        if not as_json:
-            print_lines(*_print_subject(found, subject, seen))
-        if digest is None and as_json:
-            raise CommandError("--json shows no subject: pass --digest (the digest you reviewed).", USAGE)
-        if digest is None and not yes:
-            if not sys.stdin.isatty():
-                raise CommandError("Not a terminal: pass --digest (the digest you reviewed) or --yes.", USAGE)
-            if not _confirm():
-                raise CommandError("Nothing was decided.")
-        return await _decide(remote, approval, "approve", as_json, digest=seen, feedback=feedback)
-
-    run(Target.from_options(url, key_file, data_dir, tenant), approved)
+    record = await remote.get("approvals", approval)
+    # With a digest, it may be the same decision again.
+    if digest is None and record["status"] != "pending":
+        by = f" by {truncate(record['decidedBy'], 60)}" if record["decidedBy"] else ""
+        raise CommandError(f"There is nothing to decide: {approval} is {escape_text(record['status'])}{by}.")
+    subject = await remote.get_bytes("approvals", approval, "subject")
+    subject_digest = hashlib.sha256(subject).hexdigest()
+    if digest is not None and digest.lower() != subject_digest:
+        raise CommandError(
+            f"{approval} is about something else than {digest}: its subject has the digest {subject_digest}."
+        )
+    if not remote.wants_json:
+        print_lines(*_subject_lines(record, subject, subject_digest))
+    if digest is None and remote.wants_json:
+        raise CommandError("--json shows no subject: pass --digest (the digest you reviewed).", USAGE)
+    if digest is None and not yes:
+        if not sys.stdin.isatty():
+            raise CommandError("Not a terminal: pass --digest (the digest you reviewed) or --yes.", USAGE)
+        if not _confirm():
+            raise CommandError("Nothing was decided.")
+    await _decide(remote, approval, "approve", digest=subject_digest, feedback=feedback)
 
 
 def _confirm() -> bool:
@@ -108,56 +87,36 @@ def _confirm() -> bool:
         signal.signal(signal.SIGINT, before)
 
 
-@approvals.command("reject")
-def reject(
-    approval: ApprovalId,
-    feedback: Feedback = None,
-    url: Url = None,
-    key_file: KeyFile = None,
-    data_dir: DataDir = None,
-    tenant: Tenant = None,
-    as_json: Json = False,
-) -> None:
+@remote_command(approvals, "reject")
+async def reject(remote: Remote, approval: ApprovalId, feedback: Feedback = None) -> None:
     """Reject the call or plan; it is not carried out."""
-    target = Target.from_options(url, key_file, data_dir, tenant)
-    run(target, lambda remote: _decide(remote, approval, "reject", as_json, feedback=feedback))
+    await _decide(remote, approval, "reject", feedback=feedback)
 
 
-@approvals.command("revise")
-def revise(
+@remote_command(approvals, "revise")
+async def revise(
+    remote: Remote,
     approval: ApprovalId,
     feedback: Annotated[str, typer.Option(help="What is to be different.")],
     partial: Annotated[str | None, typer.Option(metavar="JSON", help="What may stay.")] = None,
-    url: Url = None,
-    key_file: KeyFile = None,
-    data_dir: DataDir = None,
-    tenant: Tenant = None,
-    as_json: Json = False,
 ) -> None:
     """Ask for another plan."""
-
-    async def revised(remote: Remote) -> int:
-        kept = None if partial is None else parse_json("--partial", partial)
-        return await _decide(remote, approval, "revise", as_json, feedback=feedback, partial=kept)
-
-    run(Target.from_options(url, key_file, data_dir, tenant), revised)
+    partial_result = None if partial is None else parse_json("--partial", partial)
+    await _decide(remote, approval, "revise", feedback=feedback, partial=partial_result)
 
 
-def _print_subject(found: dict[str, Any], subject: bytes, digest: str) -> list[str]:
-    who = f" by {escape_text(found['agent'])}" if found["agent"] else ""
-    what = f"{escape_text(found['kind'])} {truncate(found['target'], 80)}"
-    lines = [f"{escape_text(found['id'])}: {what}{who} in {escape_text(found['queryId'])}"]
+def _subject_lines(approval: dict[str, Any], subject: bytes, digest: str) -> list[str]:
+    by_agent = f" by {escape_text(approval['agent'])}" if approval["agent"] else ""
+    what = f"{escape_text(approval['kind'])} {truncate(approval['target'], 80)}"
+    lines = [f"{escape_text(approval['id'])}: {what}{by_agent} in {escape_text(approval['queryId'])}"]
     text = subject.decode(errors="surrogateescape")  # bytes that are no text are written out, each by itself
     return [*lines, *(f"  {line}" for line in printable_json(text)), f"digest: {digest}"]
 
 
-async def _decide(remote: Remote, approval: str, decision: str, printed_as_json: bool, **parts: Any) -> int:
-    said = {name: value for name, value in parts.items() if value is not None}
-    answer = await remote.post({"decision": decision, **said}, "approvals", approval)
-    if printed_as_json:
-        print_json(answer)
-        return SUCCESS
+async def _decide(remote: Remote, approval: str, decision: str, **parts: Any) -> None:
+    body = {name: value for name, value in parts.items() if value is not None}
+    answer = await remote.post({"decision": decision, **body}, "approvals", approval)
     by = f" by {truncate(answer['decidedBy'], 60)}" if answer.get("decidedBy") else ""
     votes = f", {len(answer['votes'])} of its votes are in" if answer["status"] == "pending" else ""
-    print_lines(f"{escape_text(answer['id'])} is {escape_text(answer['status'])}{by}{votes}.")
-    return SUCCESS
+    text = f"{escape_text(answer['id'])} is {escape_text(answer['status'])}{by}{votes}."
+    remote.print_answer(answer, text)

@@ -1,4 +1,4 @@
-"""Which service the commands talk to, with which key, and how what it refuses becomes an exit code."""
+"""The connection of commands: address, key, and exit codes of rejected requests."""
 
 from __future__ import annotations
 
@@ -13,21 +13,28 @@ from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlsplit
 
-import httpx
 import typer
 
 from plangate.cli.terminal_text import as_json, escape_lines
-from plangate.client import ServiceClient, list_items, path
 from plangate.defaults import DEFAULT_PORT, default_data_dir
 from plangate.errors import NotFound, PlangateError, ServiceUnavailable, Unauthenticated
+from plangate.lazy_import import lazy_module
+
+if TYPE_CHECKING:
+    import httpx
+
+    from plangate import client as http
+else:  # `plangate --help` sends no request, and the HTTP client is a third of its time
+    httpx = lazy_module("httpx")
+    http = lazy_module("plangate.client")
 
 SUCCESS: Final = 0
 REJECTED: Final = 1  # the service said no, or the command stopped
 USAGE: Final = 2  # the command line cannot be used
-NOT_SUCCEEDED: Final = 3  # the query failed or was cancelled
+NOT_SUCCEEDED: Final = 3  # the query failed or was canceled
 NO_ANSWER: Final = 4
 INTERRUPTED: Final = 130
 PATIENCE_S: Final = 5.0
@@ -40,7 +47,7 @@ TENANT: Final = re.compile("[a-z0-9][a-z0-9_-]{0,62}")
 
 
 class CommandError(Exception):
-    """A command cannot go on; its message says what to do."""
+    """A command cannot continue; its message says what to do."""
 
     def __init__(self, message: str, code: int = REJECTED) -> None:
         super().__init__(message)
@@ -89,17 +96,17 @@ def _key(address: str, key_file: Path | None, data_dir: Path | None) -> tuple[st
     """Return the key and where it was found."""
     if key_file is not None:
         return _read_key(key_file), str(key_file)
-    given = os.environ.get("PLANGATE_API_KEY")
-    if given and (data_dir is None or not _is_loopback(address)):
-        return _check_key(given, "PLANGATE_API_KEY"), "PLANGATE_API_KEY"
+    present = os.environ.get("PLANGATE_API_KEY")
+    if present and (data_dir is None or not _is_loopback(address)):
+        return _check_key(present, "PLANGATE_API_KEY"), "PLANGATE_API_KEY"
     if not _is_loopback(address):  # the operator's key of this machine is for no other one
         raise CommandError(f"A key is needed for {address}: set PLANGATE_API_KEY, or give --key-file.", USAGE)
-    kept_in = data_dir or Path(os.environ.get("PLANGATE_DATA_DIR") or default_data_dir())
+    folder = data_dir or Path(os.environ.get("PLANGATE_DATA_DIR") or default_data_dir())
     try:
-        return _read_key(kept_in / "local-key"), str(kept_in / "local-key")
+        return _read_key(folder / "local-key"), str(folder / "local-key")
     except CommandError as stop:
-        told = "Set PLANGATE_API_KEY, give --key-file, or say with --data-dir where the service of this machine keeps"
-        raise CommandError(f"{stop} {told} its data.", USAGE) from stop
+        message = "Set PLANGATE_API_KEY, give --key-file, or say with --data-dir where the service of this machine keeps"
+        raise CommandError(f"{stop} {message} its data.", USAGE) from stop
 
 
 def _read_key(file: Path) -> str:
@@ -137,30 +144,40 @@ def _is_loopback(address: str) -> bool:
 
 
 class Remote:
-    """The service, as commands ask it."""
+    """The service, as commands call it. `wants_json`: print JSON, for programs."""
 
-    def __init__(self, client: ServiceClient) -> None:
+    def __init__(self, client: http.ServiceClient, *, wants_json: bool) -> None:
         self.client = client
+        self.wants_json = wants_json
+
+    def print_answer(self, answer: Any, text: str) -> None:
+        """Print an answer: as JSON, or the text for people."""
+        if self.wants_json:
+            print_json(answer)
+        else:
+            print_lines(text)
 
     async def get(self, *segments: str, **params: Any) -> Any:
-        given = {name: value for name, value in params.items() if value is not None}
-        return await self.client.request("GET", path(*segments), params=given or None, patience_s=PATIENCE_S)
+        present = {name: value for name, value in params.items() if value is not None}
+        return await self.client.request(
+            "GET", http.path(*segments), params=present or None, patience_s=PATIENCE_S
+        )
 
     async def get_bytes(self, *segments: str) -> bytes:
         """Return the bytes of a response."""
-        found: bytes = await self.client.request("GET", path(*segments), raw=True, patience_s=PATIENCE_S)
-        return found
+        data: bytes = await self.client.request("GET", http.path(*segments), raw=True, patience_s=PATIENCE_S)
+        return data
 
     async def post(self, body: Any, *segments: str) -> Any:
-        return await self.client.request("POST", path(*segments), body, patience_s=PATIENCE_S)
+        return await self.client.request("POST", http.path(*segments), body, patience_s=PATIENCE_S)
 
     async def list_items(self, limit: int, *segments: str, **params: Any) -> list[dict[str, Any]]:
         """Return the entries of a list, newest first, over as many pages as needed."""
-        return await list_items(self.client, path(*segments), params, limit, PATIENCE_S)
+        return await http.list_items(self.client, http.path(*segments), params, limit, PATIENCE_S)
 
 
 class _OutageHandler(logging.Handler):
-    """What the library has to say, for the person who waits."""
+    """Prints messages of the library for a waiting person."""
 
     def emit(self, record: logging.LogRecord) -> None:
         _print_error(record.getMessage())
@@ -168,32 +185,32 @@ class _OutageHandler(logging.Handler):
 
 @contextmanager
 def print_outages() -> Iterator[None]:
-    """While a query is followed: a service that is away may come back, and for minutes nothing else would be said of it."""
-    library, said = logging.getLogger("plangate"), _OutageHandler()
+    """Print outages while a query is followed, because the library otherwise waits silently for minutes."""
+    library, handler = logging.getLogger("plangate"), _OutageHandler()
     before = library.level
     library.setLevel(logging.INFO)
-    library.addHandler(said)
+    library.addHandler(handler)
     try:
         yield
     finally:
-        library.removeHandler(said)
+        library.removeHandler(handler)
         library.setLevel(before)
 
 
-def run(target: Target, command: Callable[[Remote], Awaitable[int]]) -> None:
+def run(target: Target, command: Callable[[Remote], Awaitable[int]], *, wants_json: bool) -> None:
     """Run a command and exit with its code. Print an error that the user can act on to stderr."""
     for stream in (sys.stdout, sys.stderr):
         stream.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
 
-    async def commanded() -> int:
-        client = ServiceClient(target.url, target.key, target.tenant)
+    async def call() -> int:
+        client = http.ServiceClient(target.url, target.key, target.tenant)
         try:
-            return await command(Remote(client))
+            return await command(Remote(client, wants_json=wants_json))
         finally:
             await client.aclose()
 
     try:
-        code = asyncio.run(commanded())
+        code = asyncio.run(call())
         sys.stdout.flush()
     except CommandError as stop:
         code = fail(str(stop), stop.code)
@@ -211,8 +228,8 @@ def run(target: Target, command: Callable[[Remote], Awaitable[int]]) -> None:
         code = fail(f"{error}{where}", REJECTED)
     except ValueError as error:
         other = any(isinstance(e, UnicodeEncodeError) for e in (error, error.__cause__))
-        told = "What is given has to be UTF-8: there are other bytes in it." if other else str(error)
-        code = fail(told, USAGE)
+        message = "What is given has to be UTF-8: there are other bytes in it." if other else str(error)
+        code = fail(message, USAGE)
     except KeyboardInterrupt:
         code = INTERRUPTED
     except BrokenPipeError:  # whoever read what we print has seen enough
@@ -225,7 +242,7 @@ def run(target: Target, command: Callable[[Remote], Awaitable[int]]) -> None:
 
 
 def silence_stdout() -> None:
-    """Nobody takes what is still to be printed."""
+    """Discard remaining output after its reader has gone."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 

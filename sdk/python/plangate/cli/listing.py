@@ -16,11 +16,11 @@ async def list_newest(remote: Remote, limit: int, *segments: str, **filters: Any
     return drop_excess(await remote.list_items(limit + 1, *segments, **filters), limit)
 
 
-def drop_excess(found: list[dict[str, Any]], limit: int) -> list[dict[str, Any]]:
+def drop_excess(rows: list[dict[str, Any]], limit: int) -> list[dict[str, Any]]:
     """Return the first `limit` items. Note on stderr, where no program reads it, that there are more."""
-    if len(found) > limit:
+    if len(rows) > limit:
         typer.echo(f"There are more than {limit}: --limit shows more of them.", err=True)
-    return found[:limit]
+    return rows[:limit]
 
 
 def print_table(rows: Sequence[Sequence[str]], widths: Sequence[int], of: str) -> None:

@@ -13,7 +13,7 @@ from typing import Annotated, Final
 
 import typer
 
-from plangate.cli import queries_and_work
+from plangate.cli import console, queries_and_work
 from plangate.cli.approvals import approvals
 from plangate.cli.connection import CommandError, fail, silence_stdout
 from plangate.cli.plans import plans
@@ -35,9 +35,9 @@ class CommandPlugin:
     describe_error: Callable[[Exception], str | None]
 
 
-def print_version(wanted: bool) -> None:
+def print_version(is_set: bool) -> None:
     """Print the version of the library and exit, if wanted."""
-    if wanted:
+    if is_set:
         typer.echo(f"plangate {version('plangate')}")
         raise typer.Exit
 
@@ -56,17 +56,13 @@ def build_cli(plugins: Sequence[CommandPlugin]) -> typer.Typer:
     cli = typer.Typer(
         no_args_is_help=True,
         add_completion=False,
+        rich_markup_mode=None,  # rich takes longer to load than the rest of `plangate --help`
         pretty_exceptions_enable=False,  # print a defect as a plain trace, without the values of variables
         help="Plangate: an agent runtime as an HTTP service.",
     )
     cli.callback()(root)
-    for command in (
-        queries_and_work.query,
-        queries_and_work.watch,
-        queries_and_work.work,
-        queries_and_work.artifacts,
-    ):
-        cli.command()(command)
+    cli.add_typer(queries_and_work.commands)
+    cli.add_typer(console.commands)
     cli.add_typer(approvals, name="approvals")
     cli.add_typer(plans, name="plans")
     cli.add_typer(queries, name="queries")

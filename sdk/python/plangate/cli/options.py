@@ -25,7 +25,7 @@ Tenant = Annotated[str | None, typer.Option(help="The tenant, where the key is t
 Json = Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")]
 QueryId = Annotated[str, typer.Argument(metavar="QUERY", help="The id of a query (qry_...).")]
 ApprovalId = Annotated[str, typer.Argument(metavar="APPROVAL", help="The id of an approval (apr_...).")]
-Feedback = Annotated[str | None, typer.Option(help="What the agent is told.")]
+Feedback = Annotated[str | None, typer.Option(help="The feedback that the agent receives.")]
 Limit = Annotated[int, typer.Option(min=1, max=10_000, help="How many at most.")]
 
 

@@ -5,36 +5,45 @@ from __future__ import annotations
 import shutil
 import sys
 from contextlib import aclosing
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from plangate.cli import work_tree
+from plangate.cli.commands import remote_command
 from plangate.cli.connection import (
     NOT_SUCCEEDED,
     SUCCESS,
     CommandError,
     Remote,
-    Target,
     print_json,
     print_lines,
     print_outages,
-    run,
 )
 from plangate.cli.listing import list_newest
-from plangate.cli.options import DataDir, Json, KeyFile, Limit, QueryId, Tenant, Url, parse_object
+from plangate.cli.options import Limit, QueryId, parse_object
 from plangate.cli.terminal_text import as_json, escape_text
 from plangate.cli.watch import SUCCESS_TYPE, UNKNOWN, Watcher
 from plangate.errors import NotFound, PlangateError
-from plangate.events import TERMINAL_TYPES
-from plangate.journal import Journal
+from plangate.lazy_import import lazy_module
 
-MAX_NAMED_RUNTIMES = 50
+if TYPE_CHECKING:
+    from plangate import event_types
+    from plangate import journal as journals
+else:  # the models of events, for commands that follow a query
+    event_types = lazy_module("plangate.event_types")
+    journals = lazy_module("plangate.journal")
+
+commands = typer.Typer()
+
+MAX_LISTED_RUNTIMES = 50
 MAX_ARTIFACTS = 20_000  # of a query: as many as its tree has records
 WIDTH, HEIGHT = 100, 40  # where nobody says how large the screen is
 
 
-def query(
+@remote_command(commands)
+async def query(
+    remote: Remote,
     prompt: Annotated[str, typer.Argument(help="What is asked; - reads it from standard input.")],
     runtime: Annotated[
         str | None,
@@ -49,135 +58,114 @@ def query(
         str | None, typer.Option(metavar="JSON", help="What it may use, such as '{\"maxCostUsd\": 1}'.")
     ] = None,
     detach: Annotated[bool, typer.Option("--detach", help="Start it, print its id, and leave.")] = False,
-    url: Url = None,
-    key_file: KeyFile = None,
-    data_dir: DataDir = None,
-    tenant: Tenant = None,
-    as_json: Json = False,
-) -> None:
+) -> int:
     """Start a query and follow it to its end."""
+    text = sys.stdin.read() if prompt == "-" else prompt
+    body: dict[str, Any] = {
+        "prompt": text,
+        "agent": agent,
+        "inputs": parse_object("--inputs", inputs),
+        "limits": parse_object("--limits", limits),
+    }
+    if thread is not None:
+        body["threadId" if thread.startswith("thr_") else "threadKey"] = thread
+    body = {name: value for name, value in body.items() if value is not None}
+    try:
+        return await _submit(remote, body, runtime, detach=detach)
+    except NotFound as error:
+        if not str(error).startswith("There is no runtime"):  # but no thread, or no agent
+            raise
+        names = await _runtimes(remote)
+        if runtime is not None or len(names) != 1:
+            hints = [f"--runtime takes one of: {', '.join(map(escape_text, names))}"] if names else []
+            raise CommandError("\n  ".join([str(error), *hints])) from error
+    return await _submit(remote, body, names[0], detach=detach)
 
-    async def asked(remote: Remote, prompt: str, runtime: str | None) -> int:
-        body: dict[str, Any] = {"prompt": prompt, "agent": agent}
-        if runtime is not None:
-            body["runtimeId" if runtime.startswith("rt_") else "runtime"] = runtime
-        if thread is not None:
-            body["threadId" if thread.startswith("thr_") else "threadKey"] = thread
-        body |= {"inputs": parse_object("--inputs", inputs), "limits": parse_object("--limits", limits)}
-        body = {name: value for name, value in body.items() if value is not None}
-        if not detach:
-            await remote.get("healthz")  # whether it is there is said at once
-            return await _follow(remote, Journal(body), as_json)
-        accepted = await remote.post(body, "queries")
-        if as_json:
-            print_json(accepted)
-        else:
-            print_lines(escape_text(accepted["id"]))
-        return SUCCESS
 
-    async def asked_of_one_that_is_there(remote: Remote) -> int:
-        text = sys.stdin.read() if prompt == "-" else prompt
-        try:
-            return await asked(remote, text, runtime)
-        except NotFound as error:
-            if not str(error).startswith("There is no runtime"):  # but no thread, or no agent
-                raise
-            names = await _runtimes(remote)
-            if runtime is not None or len(names) != 1:
-                told = [f"--runtime takes one of: {', '.join(map(escape_text, names))}"] if names else []
-                raise CommandError("\n  ".join([str(error), *told])) from error
-        return await asked(remote, text, names[0])
-
-    run(Target.from_options(url, key_file, data_dir, tenant), asked_of_one_that_is_there)
+async def _submit(remote: Remote, body: dict[str, Any], runtime: str | None, *, detach: bool) -> int:
+    """Submit a query, and follow it unless `detach`. Return the exit code."""
+    if runtime is not None:
+        body = {**body, "runtimeId" if runtime.startswith("rt_") else "runtime": runtime}
+    if not detach:
+        await remote.get("healthz")  # fail at once if the service cannot be reached
+        return await _follow(remote, journals.Journal(body))
+    accepted = await remote.post(body, "queries")
+    remote.print_answer(accepted, escape_text(accepted["id"]))
+    return SUCCESS
 
 
 async def _runtimes(remote: Remote) -> list[str]:
     """Return the names of the runtimes for an error about a missing or unknown one; none if they cannot be listed."""
     try:
-        found = await remote.list_items(MAX_NAMED_RUNTIMES, "runtimes")
+        rows = await remote.list_items(MAX_LISTED_RUNTIMES, "runtimes")
     except PlangateError:
         return []
-    return list(dict.fromkeys(runtime["name"] for runtime in found if not runtime["retiredAt"]))
+    return list(dict.fromkeys(runtime["name"] for runtime in rows if not runtime["retiredAt"]))
 
 
-def watch(
+@remote_command(commands)
+async def watch(
+    remote: Remote,
     query: QueryId,
-    url: Url = None,
-    key_file: KeyFile = None,
-    data_dir: DataDir = None,
-    tenant: Tenant = None,
-    as_json: Json = False,
-) -> None:
+) -> int:
     """Follow a query from its beginning to its end."""
-
-    async def watched(remote: Remote) -> int:
-        await remote.get("queries", query)  # a query that there is not is said at once
-        return await _follow(remote, Journal(query_id=query), as_json)
-
-    run(Target.from_options(url, key_file, data_dir, tenant), watched)
+    await remote.get("queries", query)  # fail at once if there is no such query
+    return await _follow(remote, journals.Journal(query_id=query))
 
 
-async def _follow(remote: Remote, journal: Journal, as_events: bool) -> int:
-    """Print a query as it runs; with `as_events`, one JSON object a line."""
+async def _follow(remote: Remote, journal: journals.Journal) -> int:
+    """Print a query as it runs; as JSON, one event a line. Return the exit code."""
     watcher = Watcher()
     last = ""
     with print_outages():
         async with aclosing(journal.events(remote.client)) as events:
             async for event in events:
-                if not last and not as_events:
+                if not last and not remote.wants_json:
                     print_lines(f"{escape_text(event['queryId'])} in {escape_text(event['threadId'])}")
                 last = event["type"]
-                if as_events:
+                if remote.wants_json:
                     print_lines(as_json(event, indent=None))
                 else:
                     print_lines(*watcher.lines(event))
                 sys.stdout.flush()
-                if last in TERMINAL_TYPES:
+                if last in event_types.TERMINAL_TYPES:
                     break
     return SUCCESS if last == SUCCESS_TYPE else NOT_SUCCEEDED
 
 
-def work(
+@remote_command(commands)
+async def work(
+    remote: Remote,
     query: QueryId,
     everything: Annotated[bool, typer.Option("--all", help="The whole tree, however long.")] = False,
-    url: Url = None,
-    key_file: KeyFile = None,
-    data_dir: DataDir = None,
-    tenant: Tenant = None,
-    as_json: Json = False,
 ) -> None:
     """Show what a query did, what it produced and what it cost."""
-
-    async def shown(remote: Remote) -> int:
-        found = await remote.get("queries", query)
-        top = await remote.get("work-records", "wrk_" + query.removeprefix("qry_"), tree="true")
-        artifacts = await list_artifacts(remote, query)
-        changes = await list_events(remote, query, "plan-status-change,action-status-change")
-        plans = [await remote.get("plans", id) for id in dict.fromkeys(e["data"]["planId"] for e in changes)]
-        if as_json:
-            print_json({"query": found, "work": top, "plans": plans, "artifacts": artifacts})
-            return SUCCESS
-        width, height = shutil.get_terminal_size((WIDTH, HEIGHT))
-        limit = await _limit(remote, query) if found["reason"] == "limit_reached" else None
-        calls = await _calls(remote, query) if found["reason"] == "client_call" else []
-        fits = None if everything else height - 1  # the prompt of the shell has a line too
-        print_lines(
-            *work_tree.render_work(
-                found,
-                top,
-                artifacts,
-                limit,
-                plans=plans,
-                calls=calls,
-                actions=_actions(changes),
-                unknown=_unknown(changes) if found["status"] == "waiting" else [],
-                height=fits,
-                width=width,
-            )
+    record = await remote.get("queries", query)
+    top = await remote.get("work-records", "wrk_" + query.removeprefix("qry_"), tree="true")
+    artifacts = await list_artifacts(remote, query)
+    changes = await list_events(remote, query, "plan-status-change,action-status-change")
+    plans = [await remote.get("plans", id) for id in dict.fromkeys(e["data"]["planId"] for e in changes)]
+    if remote.wants_json:
+        print_json({"query": record, "work": top, "plans": plans, "artifacts": artifacts})
+        return
+    width, height = shutil.get_terminal_size((WIDTH, HEIGHT))
+    limit = await _limit(remote, query) if record["reason"] == "limit_reached" else None
+    calls = await _calls(remote, query) if record["reason"] == "client_call" else []
+    fits = None if everything else height - 1  # the prompt of the shell has a line too
+    print_lines(
+        *work_tree.render_work(
+            record,
+            top,
+            artifacts,
+            limit,
+            plans=plans,
+            calls=calls,
+            actions=_actions(changes),
+            unknown=_unknown(changes) if record["status"] == "waiting" else [],
+            height=fits,
+            width=width,
         )
-        return SUCCESS
-
-    run(Target.from_options(url, key_file, data_dir, tenant), shown)
+    )
 
 
 async def _limit(remote: Remote, query: str) -> str | None:
@@ -197,12 +185,12 @@ async def _calls(remote: Remote, query: str) -> list[dict[str, Any]]:
 
 def _actions(changes: list[dict[str, Any]]) -> dict[str, list[work_tree.Action]]:
     """Return the actions of plans by the work record that carries them out."""
-    found: dict[str, dict[work_tree.Action, None]] = {}
+    by_work: dict[str, dict[work_tree.Action, None]] = {}
     for event in changes:
         if event["type"] == "action-status-change":
             data = event["data"]
-            found.setdefault(event["workId"], {})[data["index"], str(data["kind"])] = None
-    return {work: list(actions) for work, actions in found.items()}
+            by_work.setdefault(event["workId"], {})[data["index"], str(data["kind"])] = None
+    return {work: list(actions) for work, actions in by_work.items()}
 
 
 def _unknown(changes: list[dict[str, Any]]) -> list[tuple[str, list[work_tree.Action]]]:
@@ -212,22 +200,22 @@ def _unknown(changes: list[dict[str, Any]]) -> list[tuple[str, list[work_tree.Ac
         for event in changes
         if event["type"] == "action-status-change"
     }
-    found: dict[tuple[str, str], list[work_tree.Action]] = {}
+    by_plan: dict[tuple[str, str], list[work_tree.Action]] = {}
     for (plan, index), event in sorted(last.items()):
         if event["data"]["to"] == UNKNOWN:
-            found.setdefault((plan, event["workId"]), []).append((index, str(event["data"]["kind"])))
-    return [(plan, actions) for (plan, _), actions in found.items()]
+            by_plan.setdefault((plan, event["workId"]), []).append((index, str(event["data"]["kind"])))
+    return [(plan, actions) for (plan, _), actions in by_plan.items()]
 
 
 async def list_events(remote: Remote, query: str, types: str) -> list[dict[str, Any]]:
     """Return all events of these types that the journal has so far."""
-    found: list[dict[str, Any]] = []
+    events: list[dict[str, Any]] = []
     after = None
     while True:
         page = await remote.get("queries", query, "events", types=types, limit=500, after=after)
-        found += page["events"]
+        events += page["events"]
         if page["done"] or not page["events"]:
-            return found
+            return events
         after = page["nextCursor"]
 
 
@@ -239,7 +227,9 @@ async def list_artifacts(remote: Remote, query: str) -> list[dict[str, Any]]:
         return []
 
 
-def artifacts(
+@remote_command(commands)
+async def artifacts(
+    remote: Remote,
     query: Annotated[str | None, typer.Option(help="Only those of this query.")] = None,
     thread: Annotated[str | None, typer.Option(help="Only those of this thread (thr_...).")] = None,
     channel: Annotated[str | None, typer.Option(help="Only those of this channel.")] = None,
@@ -253,33 +243,23 @@ def artifacts(
         bool, typer.Option("--superseded", help="Also those that were replaced or withdrawn.")
     ] = False,
     limit: Limit = 50,
-    url: Url = None,
-    key_file: KeyFile = None,
-    data_dir: DataDir = None,
-    tenant: Tenant = None,
-    as_json: Json = False,
 ) -> None:
     """List what was published, newest first."""
-
-    async def listed(remote: Remote) -> int:
-        given = {
-            "queryId": query,
-            "threadId": thread,
-            "channel": channel,
-            "agent": agent,
-            "planId": plan,
-            "actionIndex": action,
-            "tag": tag,
-        }
-        more = {"includeSuperseded": "true"} if superseded else {}
-        found = await list_newest(remote, limit, "artifacts", **given, **more)
-        if as_json:
-            print_json(found)
-        elif found:
-            print_lines(*(work_tree.artifact_line(a) for a in found))
-        else:
-            filtered = any(value is not None for value in given.values())
-            typer.echo("No artifacts match." if filtered else "No artifacts yet.", err=True)
-        return SUCCESS
-
-    run(Target.from_options(url, key_file, data_dir, tenant), listed)
+    filters = {
+        "queryId": query,
+        "threadId": thread,
+        "channel": channel,
+        "agent": agent,
+        "planId": plan,
+        "actionIndex": action,
+        "tag": tag,
+    }
+    more = {"includeSuperseded": "true"} if superseded else {}
+    artifacts = await list_newest(remote, limit, "artifacts", **filters, **more)
+    if remote.wants_json:
+        print_json(artifacts)
+    elif artifacts:
+        print_lines(*(work_tree.artifact_line(a) for a in artifacts))
+    else:
+        filtered = any(value is not None for value in filters.values())
+        typer.echo("No artifacts match." if filtered else "No artifacts yet.", err=True)

@@ -1,4 +1,4 @@
-"""What comes from a service, as text that a terminal may see. Pure.
+"""Text of a service made safe for a terminal. Pure.
 
 Names, prompts and results are somebody else's: nothing of them may reach a terminal as a control character, an escape
 sequence or a change of writing direction, and nothing of them may begin a line that looks like one of ours.
@@ -11,13 +11,19 @@ import json
 import re
 import textwrap
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from rich.console import Console
-from rich.table import Table
-from rich.text import Text
-
+from plangate.lazy_import import lazy_module
 from plangate.printable import BLANK_LETTERS, escape_invisible, to_printable, to_printable_json
+
+if TYPE_CHECKING:
+    from rich import console as rich_console
+    from rich import table as rich_table
+    from rich import text as rich_text
+else:  # for commands that print a table
+    rich_console = lazy_module("rich.console")
+    rich_table = lazy_module("rich.table")
+    rich_text = lazy_module("rich.text")
 
 ELLIPSIS = "..."
 MAX_TABLE_WIDTH = 10_000  # in characters: a column bounds its cells, never the width of the terminal
@@ -76,7 +82,7 @@ def truncate(text: object, width: int) -> str:
 
 
 def wrap(text: object, width: int, most: int) -> list[str]:
-    """Safe lines of at most so many characters (20 at least), and at most so many lines: the last one is cut."""
+    """Return safe lines of bounded width (at least 20) and number; the last one is truncated."""
     width = max(width, 20)
     lines = textwrap.wrap(escape_text(text), width, break_on_hyphens=False)
     return [*lines[: most - 1], _fit(" ".join(lines[most - 1 :]), width)] if len(lines) > most else lines
@@ -88,7 +94,7 @@ def as_json(value: Any, *, indent: int | None = 2) -> str:
 
 
 def format_duration(ms: float | None) -> str:
-    """`850 ms`, `12.3 s`, `4 min 05 s`, `2 h 03 min`; empty where nobody knows."""
+    """Return a duration such as `850 ms`, `12.3 s`, `4 min 05 s`, `2 h 03 min`; empty if it is unknown."""
     if ms is None:
         return ""
     if ms < 1000:
@@ -135,12 +141,14 @@ def table(rows: Sequence[Sequence[str]], widths: Sequence[int]) -> list[str]:
 
     A column is as wide as its widest cell, at most as wide as its entry of `widths`, in characters; 0 is no bound.
     """
-    grid = Table.grid(padding=(0, 2), pad_edge=False)
+    grid = rich_table.Table.grid(padding=(0, 2), pad_edge=False)
     for _ in widths:
         grid.add_column(no_wrap=True)
     for row in rows:
-        grid.add_row(*(Text(_fit(cell, width)) for cell, width in zip(row, widths, strict=True)))
-    console = Console(file=io.StringIO(), width=MAX_TABLE_WIDTH, color_system=None, legacy_windows=False)
+        grid.add_row(*(rich_text.Text(_fit(cell, width)) for cell, width in zip(row, widths, strict=True)))
+    console = rich_console.Console(
+        file=io.StringIO(), width=MAX_TABLE_WIDTH, color_system=None, legacy_windows=False
+    )
     with console.capture() as printed:
         console.print(grid)
     return [line.rstrip(" ") for line in printed.get().split("\n")[: len(rows)]]

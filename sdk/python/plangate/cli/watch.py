@@ -1,4 +1,4 @@
-"""What is told of a query while it runs: a line for each event that says something, never the content of a value. Pure."""
+"""Output of a followed query: one line per relevant event, never the content of a value. Pure."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ Event = dict[str, Any]
 
 @dataclass(slots=True)
 class RunTotals:
-    """What an agent's run has come to."""
+    """The totals of an agent's run."""
 
     calls: int = 0
     tokens: int = 0
@@ -53,16 +53,16 @@ class Watcher:
 
     def lines(self, event: Event) -> list[str]:
         """Return the lines to print for an event. An event of an unknown type has none."""
-        tell = getattr(self, "_" + event["type"].replace("-", "_"), None)
-        if event["type"] not in PRINTED_TYPES or tell is None:
+        describe = getattr(self, "_" + event["type"].replace("-", "_"), None)
+        if event["type"] not in PRINTED_TYPES or describe is None:
             return []
-        told = tell(event, event.get("data"))
-        if told is None:
+        text = describe(event, event.get("data"))
+        if text is None:
             return []
-        if isinstance(told, list):
-            return [str(line) for line in told]
+        if isinstance(text, list):
+            return [str(line) for line in text]
         at = truncate(str(event["at"])[11:19], 8)
-        return [f"{at}  {truncate(event.get('agent') or '-', AGENT_WIDTH).ljust(AGENT_WIDTH)}  {told}"]
+        return [f"{at}  {truncate(event.get('agent') or '-', AGENT_WIDTH).ljust(AGENT_WIDTH)}  {text}"]
 
     def _run(self, work_id: object) -> RunTotals:
         return self._runs.setdefault(str(work_id), RunTotals())
@@ -90,21 +90,21 @@ class Watcher:
 
     def _work_end(self, event: Event, data: Any) -> str | None:
         if data["kind"] == "model_call":
-            made = self._run(data.get("parentId"))
-            made.calls += 1
-            made.tokens += total_tokens(data.get("usage") or {})
+            run = self._run(data.get("parentId"))
+            run.calls += 1
+            run.tokens += total_tokens(data.get("usage") or {})
             if data.get("costUsd") is not None:
-                made.cost_usd = (made.cost_usd or 0) + data["costUsd"]
-            said = "".join(self._texts.pop(event["workId"], []))
+                run.cost_usd = (run.cost_usd or 0) + data["costUsd"]
+            text = "".join(self._texts.pop(event["workId"], []))
             if data["status"] == "failed":
                 return f"its model failed: {_error(data)}"
-            return f"says: {truncate(said, TEXT_WIDTH)}" if said.strip() else None
+            return f"says: {truncate(text, TEXT_WIDTH)}" if text.strip() else None
         if data["kind"] == "agent":
             ended = (
                 "ends" if data["status"] == "succeeded" else f"{escape_text(data['status'])}: {_error(data)}"
             )
-            made_line = self._runs.pop(str(data["id"]), RunTotals()).line()
-            return f"{ended} ({made_line})" if made_line else ended
+            line = self._runs.pop(str(data["id"]), RunTotals()).line()
+            return f"{ended} ({line})" if line else ended
         return (
             f"{escape_text(data['name'])}: {escape_text(data['status'])}"
             if data["kind"] == "plan_execution"
@@ -126,6 +126,9 @@ class Watcher:
         what = f"{escape_text(data['kind'])} {truncate(data['target'], 60)}"
         return f"needs an approval of {what}: plangate approvals approve {escape_text(data['id'])}"
 
+    def _approval_comment(self, _: Event, data: Any) -> str:
+        return f"{escape_text(data['approvalId'])}: {truncate(data['principal'], 60)} wrote comment {data['count']}"
+
     def _approval_decision(self, _: Event, data: Any) -> str:
         by = f" by {truncate(data['decidedBy'], 60)}" if data.get("decidedBy") else ""
         feedback = f": {truncate(data['feedback'], TEXT_WIDTH)}" if data.get("feedback") else ""
@@ -137,8 +140,8 @@ class Watcher:
         )
 
     def _action_status_change(self, _: Event, data: Any) -> str:
-        told = f"action {data['index']}, {escape_text(data['kind'])}: {escape_text(data['to'])}"
-        return f"{told}: {settle_command(data['planId'], data['index'])}" if data["to"] == UNKNOWN else told
+        text = f"action {data['index']}, {escape_text(data['kind'])}: {escape_text(data['to'])}"
+        return f"{text}: {settle_command(data['planId'], data['index'])}" if data["to"] == UNKNOWN else text
 
     def _reference_created(self, _: Event, data: Any) -> str:
         return f"keeps {escape_text(data['kind'])} {escape_text(data['id'])[:16]} ({format_size(data['sizeBytes'])}) out of prompts"
@@ -149,6 +152,10 @@ class Watcher:
     def _artifact_published(self, event: Event, data: Any) -> str:
         self._run((data.get("producer") or {}).get("workId") or event["workId"]).published += 1
         return f"published {truncate(data['path'], 80)} ({escape_text(data['channel'])}, {escape_text(data['id'])})"
+
+    def _artifact_decision(self, _: Event, data: Any) -> str:
+        verb = "chose" if data["kind"] == "choose" else "withdrew"
+        return f"{verb} {escape_text(data['artifactId'])}: {truncate(data['reason'], TEXT_WIDTH)}"
 
     def _custom(self, event: Event, _: Any) -> str:
         return f"tells {truncate(event['eventType'], 60)}"
@@ -180,12 +187,14 @@ PRINTED_TYPES = frozenset(
         "tool-invocation",
         "tool-progress",
         "approval-required",
+        "approval-comment",
         "approval-decision",
         "plan-status-change",
         "action-status-change",
         "reference-created",
         "state-write",
         "artifact-published",
+        "artifact-decision",
         "custom",
         "data-cost-summary",
         "data-latency-summary",

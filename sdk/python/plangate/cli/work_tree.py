@@ -50,7 +50,7 @@ class Line:
 
     @property
     def group_key(self) -> tuple[object, ...]:
-        """What is the same in lines that may become one."""
+        """Return the key by which equal lines are merged."""
         return self.depth, sorted({kind for _, kind in self.actions}) or self.what, self.status
 
     def cells(self) -> list[str]:
@@ -74,7 +74,7 @@ def join_names(actions: Sequence[Action]) -> str:
     """
     parts = []
     for (_, kind), run in groupby(
-        enumerate(sorted(actions)), key=lambda found: (found[1][0] - found[0], found[1][1])
+        enumerate(sorted(actions)), key=lambda item: (item[1][0] - item[0], item[1][1])
     ):
         first, *more = [index for _, (index, _) in run]
         parts.append(f"{first}-{more[-1]} {kind}" if more else f"{first} {kind}")
@@ -111,21 +111,21 @@ class Tree:
             if record["kind"] == "model_call":
                 continue
             runs = self.below(record, "agent") if record["kind"] == "tool_call" else []
-            shown = runs[0] if runs else record
-            out.append(self._line(shown, record, depth))
+            visible = runs[0] if runs else record
+            out.append(self._line(visible, record, depth))
             below = [r for r in self.below(record) if r not in runs] if runs else []
-            below += self.below(shown)
+            below += self.below(visible)
             stack += [(r, depth + 1) for r in reversed(below)]
         return out
 
-    def _line(self, shown: Record, record: Record, depth: int) -> Line:
-        what = str(shown["name"])
-        if shown["kind"] == "agent":
-            calls = len(self.below(shown, "model_call"))
+    def _line(self, visible: Record, record: Record, depth: int) -> Line:
+        what = str(visible["name"])
+        if visible["kind"] == "agent":
+            calls = len(self.below(visible, "model_call"))
             what = f"{what} ({plural(calls, 'model call')})" if calls else what
-        elif shown["kind"] in ("plan_execution", "action", "predicate"):
-            what = f"{ {'plan_execution': 'plan'}.get(shown['kind'], shown['kind']) } {what}"
-        carried_out = tuple(self.actions.get(shown["id"], ()))
+        elif visible["kind"] in ("plan_execution", "action", "predicate"):
+            what = f"{ {'plan_execution': 'plan'}.get(visible['kind'], visible['kind']) } {what}"
+        carried_out = tuple(self.actions.get(visible["id"], ()))
         status, ms = record["status"], record["durationMs"]
         return Line(depth, what, status, ms, record["rollup"], actions=carried_out)
 
@@ -147,31 +147,31 @@ def fold(lines: Sequence[Line], room: int) -> list[Line]:
         free = room - sum(line.depth < depth for line in short)
         if free >= 0 or depth == 0:
             break
-    kept: list[Line] = []
+    visible_lines: list[Line] = []
     for line in short:
         if line.depth < depth or free > 0:
-            kept.append(line)
+            visible_lines.append(line)
             free -= line.depth == depth
-    left = len(lines) - sum(line.count for line in kept)
-    return [*kept, Line(0, f"{left:,} more: --all shows them", "", None)] if left else kept
+    left = len(lines) - sum(line.count for line in visible_lines)
+    return [*visible_lines, Line(0, f"{left:,} more: --all shows them", "", None)] if left else visible_lines
 
 
 def _group_alike(lines: Sequence[Line]) -> Iterator[Line]:
     """Merge neighbors with one name and status and nothing below them into one line."""
-    held: Line | None = None
+    pending: Line | None = None
     for n, line in enumerate(lines):
         has_below = n + 1 < len(lines) and lines[n + 1].depth > line.depth
-        same = held is not None and held.group_key == line.group_key
-        if same and held is not None and not has_below:
-            held = _merge_lines(held, line)
+        same = pending is not None and pending.group_key == line.group_key
+        if same and pending is not None and not has_below:
+            pending = _merge_lines(pending, line)
             continue
-        if held is not None:
-            yield held
-        held = None if has_below else line
+        if pending is not None:
+            yield pending
+        pending = None if has_below else line
         if has_below:
             yield line
-    if held is not None:
-        yield held
+    if pending is not None:
+        yield pending
 
 
 def _merge_lines(one: Line, other: Line) -> Line:
@@ -190,7 +190,8 @@ def _merge_lines(one: Line, other: Line) -> Line:
 
 
 def wasted_usage(tree: Tree) -> tuple[int, float | None]:
-    """Return the tokens and dollars of failed or cancelled records, each counted once with what is below it."""
+    """Return the tokens and dollars that failed or canceled records spent, including their descendants, each counted
+    once."""
     used, cost = 0, None
     stack = [tree.top]
     while stack:
@@ -235,12 +236,12 @@ def render_work(
 
 
 def _head(query: Record, top: Record, limit: str | None, width: int) -> list[str]:
-    took = format_duration(top["durationMs"])
+    duration = format_duration(top["durationMs"])
     state = escape_text(query["status"])
     if query["reason"] and query["reason"] != query["status"]:
         state += f" ({escape_text(query['reason'])}{f': {escape_text(limit)}' if limit else ''})"
-    who = f", by {escape_text(query['agent'])}" if query["agent"] else ""
-    lines = [f"{escape_text(query['id'])}  {state}{f' after {took}' if took else ''}{who}"]
+    by_agent = f", by {escape_text(query['agent'])}" if query["agent"] else ""
+    lines = [f"{escape_text(query['id'])}  {state}{f' after {duration}' if duration else ''}{by_agent}"]
     if query["prompt"]:
         lines.append(truncate(f"asked: {query['prompt']}", width))
     if query.get("error"):
@@ -256,28 +257,28 @@ def _head(query: Record, top: Record, limit: str | None, width: int) -> list[str
 
 
 def _callers(calls: Sequence[Record], width: int) -> list[str]:
-    """Who is to do something, where a query waits for processes of users."""
+    """Return the tools whose client processes a query waits for."""
     waits = Counter((call["status"], call["name"], call.get("claimedBy")) for call in calls)
     lines = []
     for (status, name, by), count in waits.items():
         if status == "open":
-            told = f"waits: {plural(count, 'call')} of {name} open: start the program that serves {name}"
+            text = f"waits: {plural(count, 'call')} of {name} open: start the program that serves {name}"
         elif status == "claimed":
-            told = f"waits: {plural(count, 'call')} of {name} taken by {by}"
+            text = f"waits: {plural(count, 'call')} of {name} taken by {by}"
         else:
             continue
-        lines.append(truncate(told, width))
+        lines.append(truncate(text, width))
     return lines
 
 
 def _unknown(dispatches: Sequence[tuple[str, Sequence[Action]]]) -> list[str]:
     """Return the lines for actions to settle; the actions of one dispatch are settled together."""
-    shown = dispatches if len(dispatches) <= MAX_UNKNOWN else dispatches[:MAX_UNKNOWN]
+    visible = dispatches if len(dispatches) <= MAX_UNKNOWN else dispatches[:MAX_UNKNOWN]
     lines = [
         f"waits: {settle_command(plan, min(actions)[0])} at {truncate(join_names(actions), NAMES_WIDTH)}"
-        for plan, actions in shown
+        for plan, actions in visible
     ]
-    more = len(dispatches) - len(shown)
+    more = len(dispatches) - len(visible)
     return [*lines, f"waits: {more:,} more like that: `plangate watch` names each"] if more else lines
 
 
@@ -304,8 +305,8 @@ def _result_lines(
 def plan_state(plan: Record) -> str:
     """Return what people read in place of a plan's status, and whether its revision was rejected or sent back."""
     label, decided = plan.get("label") or plan["status"], plan.get("decision")
-    said = {"reject": ", rejected", "revise": ", to be revised"}
-    return f"{label}{said.get(decided or '', '')}"
+    suffixes = {"reject": ", rejected", "revise": ", to be revised"}
+    return f"{label}{suffixes.get(decided or '', '')}"
 
 
 def plan_lines(plan: Record, width: int, most: int) -> list[str]:
@@ -314,23 +315,23 @@ def plan_lines(plan: Record, width: int, most: int) -> list[str]:
     The text follows on the same line if it fits, else below in at most `most` lines.
     """
     result = plan.get("result")
-    said = result.get("summary") if isinstance(result, dict) else None
-    told = escape_text(said or plan.get("feedback") or "")
+    note = result.get("summary") if isinstance(result, dict) else None
+    text = escape_text(note or plan.get("feedback") or "")
     line = (
         f"plan {escape_text(plan['specName'])} ({escape_text(plan['id'])}): {escape_text(plan_state(plan))}"
     )
-    whole = f"{line}: {told}" if told else line
+    whole = f"{line}: {text}" if text else line
     if len(whole) <= width:
         return [whole]
-    return [truncate(line, width), *(f"  {line}" for line in wrap(told, width - 2, most))]
+    return [truncate(line, width), *(f"  {line}" for line in wrap(text, width - 2, most))]
 
 
 def artifact_line(artifact: Record) -> str:
     """Return one line for an artifact, without its content."""
     agent = (artifact.get("producer") or {}).get("agent")
-    told = ", ".join(escape_text(part) for part in (artifact["channel"], agent, artifact["id"]) if part)
+    text = ", ".join(escape_text(part) for part in (artifact["channel"], agent, artifact["id"]) if part)
     title = f": {truncate(artifact['title'], 60)}" if artifact.get("title") else ""
-    return f"{truncate(artifact['path'], 80)} ({told}){title}"
+    return f"{truncate(artifact['path'], 80)} ({text}){title}"
 
 
 def _cost(tree: Tree, width: int) -> list[str]:
@@ -348,9 +349,9 @@ def _cost(tree: Tree, width: int) -> list[str]:
         lines.append(
             f"in vain: {plural(used, 'token')}{f', {format_money(lost)}' if lost is not None else ''}"
         )
-    kept = spent["references"]["keptOutBytes"]
-    if kept:
-        lines.append(f"kept out of prompts: {format_size(kept)}")
+    kept_out_bytes = spent["references"]["keptOutBytes"]
+    if kept_out_bytes:
+        lines.append(f"kept out of prompts: {format_size(kept_out_bytes)}")
     counts = Counter(r["kind"] for r in tree.top["below"])
     counts["action"] = sum(
         len(tree.actions.get(r["id"], "1")) for r in tree.top["below"] if r["kind"] == "action"

@@ -1,4 +1,4 @@
-"""What the schema of an action says besides its fields: references and an output path of its own. Pure."""
+"""The references and the output path that the schema of an action declares. Pure."""
 
 from __future__ import annotations
 
@@ -27,26 +27,26 @@ NO_META: Final = ActionMeta()
 
 
 class ActionMetas(dict[str | None, ActionMeta]):
-    """What each kind of action declares; None stands for kinds that the schema leaves open."""
+    """The declarations of each kind of action; None stands for open kinds."""
 
     @classmethod
     def from_schema(cls, schema: Mapping[str, Any]) -> ActionMetas:
         """Read the schema of a plan."""
         field = discriminator(schema)
-        found = cls()
+        schemas = cls()
         for variant in variants(schema):
             properties, required = variant.get("properties"), variant.get("required")
-            held = properties if isinstance(properties, Mapping) else {}
+            members = properties if isinstance(properties, Mapping) else {}
             needed = frozenset(required if isinstance(required, list) else ()) & set(META_FIELDS)
-            path = resolve(schema, held.get(OUTPUT_PATH)).get("const")
+            path = resolve(schema, members.get(OUTPUT_PATH)).get("const")
             meta = ActionMeta(
-                frozenset(name for name in META_FIELDS if name in held) | needed,
+                frozenset(name for name in META_FIELDS if name in members) | needed,
                 needed,
                 path if isinstance(path, str) else None,
             )
-            for kind in _kinds(resolve(schema, held.get(field))):
-                found.setdefault(kind, meta)
-        return found
+            for kind in _kinds(resolve(schema, members.get(field))):
+                schemas.setdefault(kind, meta)
+        return schemas
 
     def of(self, kind: Any) -> ActionMeta:
         """Return what this kind of action declares."""

@@ -1,4 +1,4 @@
-"""Which approval rule is in force, and where it comes from: the hierarchy of rules as pure functions.
+"""The hierarchy of approval rules, as pure functions: the rule in force and its origin.
 
 A rule stands, from the strongest to the weakest, in `approvalOverrides.tools[agent][tool]`, in the tool's
 `approval`, in `approvalOverrides.agents[agent]`, in `approvalPolicies`; without any, plans are always
@@ -23,13 +23,14 @@ from plangate.spec.models import (
     RuntimeSpec,
     ToolSpec,
 )
-from plangate.spec.toolkits import BUILTIN_TOOL_TOOLKITS, GATED_BUILTIN_TOOLS, POLICY_TOOLS
+from plangate.spec.toolkits import GATED_BUILTIN_TOOLS, UNGATED_BUILTIN_TOOLS
 
 Origin = Literal[
     "approvalOverrides.tools", "tool", "approvalOverrides.agents", "approvalPolicies", "default", "floor"
 ]
 
-DEFAULT_PLAN_RULE: Final = ApprovalRule(kind="always")
+ALWAYS: Final = ApprovalRule(kind="always")
+DEFAULT_PLAN_RULE: Final = ALWAYS
 DEFAULT_TOOL_RULE: Final = ApprovalRule(kind="never")
 DEFAULT_POLICIES: Final = ApprovalPolicies(plans=DEFAULT_PLAN_RULE, tools=DEFAULT_TOOL_RULE)
 DEFAULT_EXPIRES_MS: Final = 7 * 24 * 3600 * 1000
@@ -51,8 +52,8 @@ class ResolvedRule:
 
     def expires_in_ms(self, requested_ms: int | None) -> int:
         """Return how long an approval stays open: the query's value, else the rule's, within the floor."""
-        wanted = requested_ms or self.rule.approval_expires_in_ms or DEFAULT_EXPIRES_MS
-        return wanted if self.max_expires_ms is None else min(wanted, self.max_expires_ms)
+        lifetime_ms = requested_ms or self.rule.approval_expires_in_ms or DEFAULT_EXPIRES_MS
+        return lifetime_ms if self.max_expires_ms is None else min(lifetime_ms, self.max_expires_ms)
 
 
 def normalize_rule(value: str | Mapping[str, Any] | ApprovalRule | None) -> ApprovalRule | None:
@@ -68,32 +69,21 @@ def tool_rule(
 ) -> ResolvedRule:
     """Return the rule for a tool that an agent calls, with the operator's floor applied.
 
-    The wide rules (an agent's, the runtime's, the floor) are about declared tools. A builtin tool is gated only where
+    The wide rules (an agent's, the runtime's, the floor) are about declared tools. A built-in tool is gated only where
     `approvalOverrides.tools` names it: reading is harmless, an agent that is called has gates of its own,
     and executing a plan opens the plan's gate. The exceptions are `artifact_withdraw` and `artifact_choose`, which follow
     the rules of a declared tool with `approval: "always"`, and a statement on a data source, which follows the policies.
     """
-    if tool_name in GATED_BUILTIN_TOOLS:
-        named = _named_rule(spec, agent_name, tool_name)
-        return apply_floor(named or ResolvedRule(ApprovalRule(kind="always"), "tool"), floor.tools)
-    if tool_name in BUILTIN_TOOL_TOOLKITS and tool_name not in POLICY_TOOLS:
-        named = _named_rule(spec, agent_name, tool_name)
-        return named or ResolvedRule(DEFAULT_TOOL_RULE, "default")
-    tool = next((tool for tool in spec.tools if tool.name == tool_name), None)
-    if tool is not None:
-        return apply_floor(declared_tool_rule(spec, agent_name, tool), floor.tools)
-    named = _named_rule(spec, agent_name, tool_name)
-    return apply_floor(named or _wide_rule(spec, agent_name, "tools", DEFAULT_TOOL_RULE), floor.tools)
+    if tool_name in UNGATED_BUILTIN_TOOLS:
+        return _rule_by_name(spec, agent_name, tool_name) or ResolvedRule(DEFAULT_TOOL_RULE, "default")
+    declared = next((tool.approval for tool in spec.tools if tool.name == tool_name), None)
+    own = ALWAYS if tool_name in GATED_BUILTIN_TOOLS else declared
+    return apply_floor(_spec_rule(spec, agent_name, tool_name, own), floor.tools)
 
 
 def declared_tool_rule(spec: RuntimeSpec, agent_name: str, tool: ToolSpec) -> ResolvedRule:
     """Return the rule of the spec for a declared tool."""
-    named = _named_rule(spec, agent_name, tool.name)
-    if named is not None:
-        return named
-    if tool.approval is not None:
-        return ResolvedRule(tool.approval, "tool")
-    return _wide_rule(spec, agent_name, "tools", DEFAULT_TOOL_RULE)
+    return _spec_rule(spec, agent_name, tool.name, tool.approval)
 
 
 def plan_rule(spec: RuntimeSpec, agent_name: str | None, floor: ApprovalPolicies = NO_FLOOR) -> ResolvedRule:
@@ -113,9 +103,9 @@ def tool_plan_rule(
         of_tool = tool_rule(spec, agent_name or "", name, floor)
         if of_tool.rule.kind == "never":
             continue
-        asked = of_tool.rule.model_copy(update={"kind": "always", "value": None, "rememberable": False})
+        always = of_tool.rule.model_copy(update={"kind": "always", "value": None, "rememberable": False})
         expiries = [ms for ms in (resolved.max_expires_ms, of_tool.max_expires_ms) if ms is not None]
-        rule = tighten_rule(resolved.rule, asked)
+        rule = tighten_rule(resolved.rule, always)
         origin = resolved.origin if rule == resolved.rule else of_tool.origin
         resolved = ResolvedRule(rule, origin, min(expiries, default=None))
     return resolved
@@ -183,11 +173,21 @@ def _common_rememberable(own: bool | FreeArguments, floor: bool | FreeArguments)
     return FreeArguments(free=both) if both else True
 
 
-def _named_rule(spec: RuntimeSpec, agent_name: str, tool_name: str) -> ResolvedRule | None:
+def _rule_by_name(spec: RuntimeSpec, agent_name: str, tool_name: str) -> ResolvedRule | None:
     if spec.approval_overrides is None:
         return None
     rule = spec.approval_overrides.tools.get(agent_name, {}).get(tool_name)
     return None if rule is None else ResolvedRule(rule, "approvalOverrides.tools")
+
+
+def _spec_rule(spec: RuntimeSpec, agent_name: str, tool_name: str, own: ApprovalRule | None) -> ResolvedRule:
+    """Return the rule of the spec for a tool. `own` is the rule of the tool itself."""
+    by_name = _rule_by_name(spec, agent_name, tool_name)
+    if by_name is not None:
+        return by_name
+    if own is not None:
+        return ResolvedRule(own, "tool")
+    return _wide_rule(spec, agent_name, "tools", DEFAULT_TOOL_RULE)
 
 
 def _wide_rule(

@@ -1,4 +1,4 @@
-"""The builtin toolkit `artifacts` as data: what agents publish for each other."""
+"""The built-in toolkit `artifacts` as data: what agents publish for each other."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ ARTIFACT_WITHDRAW: Final = BuiltinTool(
     "stay readable; lists leave it out. This cannot be undone. Returns the record.",
     tool_input(("id", "reason"), id=_ID, reason=_REASON),
     "artifacts",
-    gated=True,
+    approval="always",
 )
 
 ARTIFACT_CHOOSE: Final = BuiltinTool(
@@ -93,7 +93,7 @@ ARTIFACT_CHOOSE: Final = BuiltinTool(
         reason=_REASON,
     ),
     "artifacts",
-    gated=True,
+    approval="always",
 )
 
 SHARED_ARTIFACT_TOOLS: Final = (ARTIFACT_PUBLISH, ARTIFACT_GET, ARTIFACT_LIST)

@@ -95,15 +95,15 @@ def assemble(
 
 
 def _drop_duplicates(problems: Iterator[Problem]) -> Iterator[Problem]:
-    seen: set[Problem] = set()
+    reported: set[Problem] = set()
     for problem in problems:
-        if problem not in seen:
-            seen.add(problem)
+        if problem not in reported:
+            reported.add(problem)
             yield problem
 
 
 def _problems(draft: Draft, check_predicates: bool, also: Sequence[Check]) -> Iterator[Problem]:
-    """Everything that is wrong, but for what only follows from a part that could not be read."""
+    """Return all problems, except those that only follow from an unreadable part."""
     yield from draft.problems
     yield from checks.check_tools(draft)
     unreadable = {problem.pointer for problem in draft.problems}
@@ -198,29 +198,30 @@ def _prompt(agent: AgentSpec) -> str:
 
 def _policies(spec: RuntimeSpec) -> ApprovalPolicies:
     """Return the runtime's policies, else the coordinator's, with both channels set."""
-    written = spec.approval_policies
-    if written is None:
+    spec_policies = spec.approval_policies
+    if spec_policies is None:
         theirs = (agent.approval_policies for agent in spec.agents if agent.role == "coordinator")
-        written = next((policies for policies in theirs if policies is not None), DEFAULT_POLICIES)
+        spec_policies = next((policies for policies in theirs if policies is not None), DEFAULT_POLICIES)
     return ApprovalPolicies(
-        plans=written.plans or DEFAULT_POLICIES.plans, tools=written.tools or DEFAULT_POLICIES.tools
+        plans=spec_policies.plans or DEFAULT_POLICIES.plans,
+        tools=spec_policies.tools or DEFAULT_POLICIES.tools,
     )
 
 
 def _overrides(spec: RuntimeSpec) -> ApprovalOverrides | None:
     """Return the overrides with the rules of agents and of bound tools moved in; existing entries win."""
-    written = spec.approval_overrides or ApprovalOverrides()
+    overrides = spec.approval_overrides or ApprovalOverrides()
     approvals = {tool.name: tool.approval for tool in spec.tools}
     tools: dict[str, dict[str, ApprovalRule | None]] = {}
     agents: dict[str, ApprovalPolicies] = {}
     for agent in spec.agents:
         bound = {name: approvals.get(name) for name in agent.tools}
-        named = (bound, agent.tool_approval_policies, written.tools.get(agent.name, {}))
-        rules = {name: rule for held in named for name, rule in held.items() if rule is not None}
+        layers = (bound, agent.tool_approval_policies, overrides.tools.get(agent.name, {}))
+        rules = {name: rule for layer in layers for name, rule in layer.items() if rule is not None}
         if rules:
             tools[agent.name] = dict(rules)
         own = agent.approval_policies or ApprovalPolicies()
-        explicit = written.agents.get(agent.name, ApprovalPolicies())
+        explicit = overrides.agents.get(agent.name, ApprovalPolicies())
         laid = ApprovalPolicies(plans=explicit.plans or own.plans, tools=explicit.tools or own.tools)
         if laid.plans is not None or laid.tools is not None:
             agents[agent.name] = laid

@@ -1,4 +1,4 @@
-"""What every model of the spec language shares: strictness, both spellings, names, and the wire form."""
+"""The common base of all spec models: strictness, both spellings, names, and the wire form."""
 
 from __future__ import annotations
 
@@ -68,8 +68,8 @@ def _nullable(schema: dict[str, Any]) -> dict[str, Any]:
     """Return the JSON Schema that also accepts null."""
     if any(choice == {"type": "null"} for choice in schema.get("anyOf", ())) or not schema.keys() - _NOTES:
         return schema
-    notes = {key: held for key, held in schema.items() if key in _NOTES}
-    rules = {key: held for key, held in schema.items() if key not in _NOTES}
+    notes = {key: item for key, item in schema.items() if key in _NOTES}
+    rules = {key: item for key, item in schema.items() if key not in _NOTES}
     choices = rules["anyOf"] if rules.keys() == {"anyOf"} else [rules]
     return {"anyOf": [*choices, {"type": "null"}], **notes}
 
@@ -88,28 +88,21 @@ class Shorthand:
         return {"anyOf": [self._short, *(long["anyOf"] if set(long) == {"anyOf"} else [long])]}
 
 
-class SpecModel(BaseModel):
-    """A frozen piece of a spec: camelCase on the wire, snake_case accepted, unknown fields refused, null is unset.
-
-    `always_on_wire` names the fields (in Python's spelling) that the wire form shows even when they hold
-    their default or are empty; every other field is left out then. A dump in JSON mode has the same fields.
-    """
+class WireModel(BaseModel):
+    """A frozen JSON object: camelCase on the wire, unknown fields rejected, null is unset."""
 
     model_config = ConfigDict(
         frozen=True,
         extra="forbid",
         alias_generator=to_camel,
         validate_by_alias=True,
-        validate_by_name=True,
         hide_input_in_errors=True,
-        json_schema_extra=describe_on_wire,
     )
-
-    always_on_wire: ClassVar[frozenset[str]] = frozenset()
 
     @model_validator(mode="wrap")
     @classmethod
     def _explain_unknown_fields(cls, data: Any, handler: ModelWrapValidatorHandler[Self]) -> Self:
+        """Bound the unknown fields, and name what each may mean."""
         data = without_nulls(cls, without_excess_keys(cls, data))
         try:
             return handler(data)
@@ -127,9 +120,21 @@ class SpecModel(BaseModel):
         name = str(detail["loc"][0])
         fields = cls.model_fields
         known = [field.alias or key for key, field in fields.items()]
-        if name in fields or name in known:
+        if cls.model_config.get("validate_by_name") and (name in fields or name in known):
             return f"field {name!r} is given twice, in camelCase and in snake_case: keep one"
         return unknown_field(name, known)
+
+
+class SpecModel(WireModel):
+    """A part of a spec, which also accepts snake_case.
+
+    `always_on_wire` names the fields (in Python's spelling) that the wire form shows even when they hold
+    their default or are empty; every other field is left out then. A dump in JSON mode has the same fields.
+    """
+
+    model_config = ConfigDict(validate_by_name=True, json_schema_extra=describe_on_wire)
+
+    always_on_wire: ClassVar[frozenset[str]] = frozenset()
 
     def to_wire(self) -> dict[str, Any]:
         """Return the JSON object on the wire, without unset, empty and Python-only fields."""
@@ -147,8 +152,8 @@ class SpecModel(BaseModel):
             return dumped
         fields = type(self).model_fields
         names = self._names_on_wire()
-        kept = {(fields[name].alias or name) if info.by_alias else name for name in names}
-        return {key: held for key, held in dumped.items() if key in kept}
+        names_to_keep = {(fields[name].alias or name) if info.by_alias else name for name in names}
+        return {key: item for key, item in dumped.items() if key in names_to_keep}
 
     def _names_on_wire(self) -> list[str]:
         return [
@@ -166,13 +171,13 @@ class SpecModel(BaseModel):
 
 def without_nulls(model: type[BaseModel], data: Any) -> Any:
     """Return the object without null where it unsets a field: those that have another default."""
-    if not isinstance(data, Mapping) or not any(held is None for held in data.values()):
+    if not isinstance(data, Mapping) or not any(item is None for item in data.values()):
         return data
     unset: set[str] = set()
     for name, field in model.model_fields.items():
         if not field.is_required() and field.default is not None:
             unset |= {name, field.alias or name}
-    return {key: held for key, held in data.items() if held is not None or key not in unset}
+    return {key: item for key, item in data.items() if item is not None or key not in unset}
 
 
 class _SetEntries:
@@ -184,16 +189,16 @@ class _SetEntries:
     def __get_pydantic_json_schema__(
         self, schema: CoreSchema, handler: GetJsonSchemaHandler
     ) -> JsonSchemaValue:
-        found = handler(schema)
-        if isinstance(entries := found.get("additionalProperties"), dict):
-            found["additionalProperties"] = _nullable(entries)
-        return found
+        json_schema = handler(schema)
+        if isinstance(entries := json_schema.get("additionalProperties"), dict):
+            json_schema["additionalProperties"] = _nullable(entries)
+        return json_schema
 
     @staticmethod
     def _drop_nulls(value: Any) -> Any:
         if not isinstance(value, Mapping):
             return value
-        return {key: held for key, held in value.items() if held is not None}
+        return {key: item for key, item in value.items() if item is not None}
 
 
 set_entries: Final = _SetEntries()
@@ -210,9 +215,9 @@ def _plain(value: Any) -> Any:
     if isinstance(value, SpecModel):
         return value.to_wire()
     if isinstance(value, Mapping):
-        return {str(key): _plain(held) for key, held in value.items()}
+        return {str(key): _plain(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
-        return [_plain(held) for held in value]
+        return [_plain(item) for item in value]
     return value
 
 

@@ -45,9 +45,9 @@ class MaxEntries:
     def __get_pydantic_json_schema__(
         self, schema: CoreSchema, handler: GetJsonSchemaHandler
     ) -> JsonSchemaValue:
-        found = handler(schema)
-        found["maxItems" if found.get("type") == "array" else "maxProperties"] = self.count
-        return found
+        json_schema = handler(schema)
+        json_schema["maxItems" if json_schema.get("type") == "array" else "maxProperties"] = self.count
+        return json_schema
 
     def _validate(self, value: Any, validate: ValidatorFunctionWrapHandler) -> Any:
         if not isinstance(value, list | tuple | Mapping):
@@ -62,14 +62,14 @@ def _validate_in_steps(
 ) -> Any:
     """Validate a few entries at a time, and stop after the first errors."""
     entries: list[Any] | tuple[Any, ...] = list(value.items()) if isinstance(value, Mapping) else value
-    made: Callable[[Any], Any] = dict if isinstance(value, Mapping) else type(value)
+    copy: Callable[[Any], Any] = dict if isinstance(value, Mapping) else type(value)
     valid: list[Any] = []
     errors: list[InitErrorDetails] = []
     start, step = 0, 1
     while start < len(entries) and len(errors) <= MAX_ERRORS:
         end = start + step
         try:
-            valid.append(validate(made(entries[start:end])))
+            valid.append(validate(copy(entries[start:end])))
         except ValidationError as error:
             if step == 1:
                 offset = 0 if isinstance(value, Mapping) else start
@@ -81,8 +81,8 @@ def _validate_in_steps(
     if errors:
         raise ValidationError.from_exception_data("entries", errors, hide_input=True)
     if isinstance(valid[0], dict):
-        return {key: held for part in valid for key, held in part.items()}
-    return type(valid[0])(held for part in valid for held in part)
+        return {key: item for part in valid for key, item in part.items()}
+    return type(valid[0])(item for part in valid for item in part)
 
 
 def _shift_location(detail: Any, offset: int) -> InitErrorDetails:
@@ -94,8 +94,8 @@ def _shift_location(detail: Any, offset: int) -> InitErrorDetails:
 
 def error_details(kind: str, message: str, loc: tuple[int | str, ...]) -> InitErrorDetails:
     """Return an error with exactly this message."""
-    shown = PydanticCustomError(kind, "{message}", {"message": message})
-    return InitErrorDetails(type=shown, loc=loc, input=None)
+    error = PydanticCustomError(kind, "{message}", {"message": message})
+    return InitErrorDetails(type=error, loc=loc, input=None)
 
 
 def without_excess_keys(model: type[BaseModel], data: Any) -> Any:

@@ -1,28 +1,29 @@
-"""What a builtin tool is: a name, what a model is told of it, and the id of its toolkit."""
+"""Built-in tools: a name, a definition for the model, and the id of a toolkit."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 
 @dataclass(frozen=True, slots=True)
 class BuiltinTool:
-    """A tool that the service brings: what a model is told of it, and the id of its toolkit. `unchecked_parameters` is the
-    schema of arguments of which the tool itself checks a part. A `gated` tool needs approval for each call, as a declared
-    tool with `approval: "always"` does."""
+    """A tool that the service brings: the description that a model reads, and the id of its toolkit. `unchecked_parameters` is the
+    schema of arguments of which the tool itself checks a part. `approval` says when a call needs one: where a rule of
+    `approvalOverrides.tools` names the tool (`named`), where the policies say so (`policies`), or always, as for a declared
+    tool with `approval: "always"`."""
 
     name: str
     description: str
     input_schema: Mapping[str, Any]
     toolkit: str
     unchecked_parameters: Mapping[str, Any] | None = None
-    gated: bool = False
+    approval: Literal["named", "policies", "always"] = "named"
 
     @property
     def validation_schema(self) -> Mapping[str, Any]:
-        """What arguments have to match before the tool is asked."""
+        """Return the schema that arguments must match before the tool is called."""
         return self.input_schema if self.unchecked_parameters is None else self.unchecked_parameters
 
 

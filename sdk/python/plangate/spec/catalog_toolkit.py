@@ -1,8 +1,8 @@
-"""The builtin toolkit `catalog` as data: finding data, and asking it."""
+"""The built-in toolkit `catalog` as data: finding data, and asking it."""
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Any, Final, Literal, get_args
 
 from plangate.spec.builtin import BuiltinTool, text, tool_input
 
@@ -34,9 +34,10 @@ EXECUTE_QUERY: Final = BuiltinTool(
         purpose=_text("What the result is for, in a few words.", 500),
     ),
     "catalog",
+    approval="policies",
 )
 
-_KINDS: Final = (
+EntryKind = Literal[
     "table",
     "column",
     "relationship",
@@ -45,7 +46,7 @@ _KINDS: Final = (
     "document",
     "knowledge",
     "data_quality_finding",
-)
+]
 _IDS: Final = {
     "type": "array",
     "items": {"type": "string", "minLength": 1, "maxLength": 500},
@@ -64,8 +65,8 @@ SEARCH_CATALOG: Final = BuiltinTool(
         query=_text("What to look for, in a few words.", 1000),
         kinds={
             "type": "array",
-            "items": {"type": "string", "enum": list(_KINDS)},
-            "maxItems": len(_KINDS),
+            "items": {"type": "string", "enum": list(get_args(EntryKind))},
+            "maxItems": len(get_args(EntryKind)),
             "description": "Only these kinds of entries.",
         },
         source=_SOURCE,

@@ -1,4 +1,4 @@
-"""What the parts of a spec ask of one another: agents, their tools and toolkits, models and prompts.
+"""Checks between the parts of a spec: agents, their tools and toolkits, models and prompts.
 
 Each check yields every problem it finds. Those of plans, approvals and dispatch are in gate_checks.py.
 """
@@ -62,26 +62,26 @@ def _check_routes(draft: Draft, agent: DraftPart[AgentSpec]) -> Iterator[Problem
             agent.at("routes"),
             f"coordinator {name!r} has no routes: name at least one agent that it may call",
         )
-    seen: set[str] = set()
+    names: set[str] = set()
     for index, route in enumerate(routes):
         if route == name:
             yield Problem(agent.at("routes", index), f"agent {name!r} has a route to itself: remove it")
-        elif not draft.is_named("agents", route):
+        elif not draft.is_declared("agents", route):
             hint = did_you_mean(route, set(draft.known("agents")) - {name})
             yield Problem(
                 agent.at("routes", index),
                 f"agent {name!r} has a route to {route!r}, which is not an agent{hint}",
             )
-        if route in seen:
+        if route in names:
             yield Problem(agent.at("routes", index), f"agent {name!r} has two routes to {route!r}: keep one")
-        seen.add(route)
+        names.add(route)
 
 
 def _check_plan(draft: Draft, agent: DraftPart[AgentSpec]) -> Iterator[Problem]:
     name, plan = agent.value.name, agent.value.plan_name
     if plan is None and agent.value.role in PLAN_ROLES:
         yield from _check_only_plan(draft, agent)
-    elif plan is not None and not draft.is_named("plans", plan):
+    elif plan is not None and not draft.is_declared("plans", plan):
         hint = did_you_mean(plan, draft.known("plans"))
         yield Problem(
             agent.at("plan"), f"agent {name!r} names the plan {plan!r}, which is not declared{hint}"
@@ -89,7 +89,7 @@ def _check_plan(draft: Draft, agent: DraftPart[AgentSpec]) -> Iterator[Problem]:
 
 
 def _check_only_plan(draft: Draft, agent: DraftPart[AgentSpec]) -> Iterator[Problem]:
-    """Check that there is one plan, which is that of an agent that names none."""
+    """Check that the runtime has exactly one plan, which is the default of an agent without one."""
     known = draft.known("plans")
     if len(known) == 1 or "plans" in draft.unread:
         return
@@ -99,12 +99,12 @@ def _check_only_plan(draft: Draft, agent: DraftPart[AgentSpec]) -> Iterator[Prob
 
 def _check_tools_of(draft: Draft, agent: DraftPart[AgentSpec]) -> Iterator[Problem]:
     name = agent.value.name
-    seen: set[str] = set()
+    names: set[str] = set()
     paths = {one.value.name: one for one in draft.tools} if has_variables(agent.value) else {}
     for index, tool in enumerate(agent.value.tools):
-        if tool in seen:
+        if tool in names:
             yield Problem(agent.at("tools", index), f"agent {name!r} names the tool {tool!r} twice: keep one")
-        seen.add(tool)
+        names.add(tool)
         if tool in BUILTIN_TOOL_TOOLKITS:
             toolkit = BUILTIN_TOOL_TOOLKITS[tool]
             yield Problem(
@@ -112,7 +112,7 @@ def _check_tools_of(draft: Draft, agent: DraftPart[AgentSpec]) -> Iterator[Probl
                 f"agent {name!r} names the builtin tool {tool!r}: remove it from 'tools'; builtin tools come "
                 f"with the role, or with {toolkit!r} in 'toolkits'",
             )
-        elif not draft.is_named("tools", tool):
+        elif not draft.is_declared("tools", tool):
             hint = did_you_mean(tool, draft.known("tools"))
             yield Problem(
                 agent.at("tools", index),
@@ -127,23 +127,23 @@ def _check_tools_of(draft: Draft, agent: DraftPart[AgentSpec]) -> Iterator[Probl
 
 def check_toolkits(draft: Draft) -> Iterator[Problem]:
     """Check the toolkits of the runtime itself."""
-    seen: set[str] = set()
+    names: set[str] = set()
     for entry in draft.toolkits:
         yield from _check_toolkit(entry.value, entry.at("id"), entry.at("config", "tools"))
-        if entry.value.id in seen:
+        if entry.value.id in names:
             yield Problem(entry.at("id"), f"toolkit {entry.value.id!r} is named twice: keep one")
-        seen.add(entry.value.id)
+        names.add(entry.value.id)
 
 
 def _check_toolkits(toolkits: tuple[ToolkitSpec, ...], agent: DraftPart[AgentSpec]) -> Iterator[Problem]:
     name = agent.value.name
-    seen: set[str] = set()
+    names: set[str] = set()
     for index, toolkit in enumerate(toolkits):
         pointer = agent.at("toolkits", index, "id")
         yield from _check_toolkit(toolkit, pointer, agent.at("toolkits", index, "config", "tools"))
-        if toolkit.id in seen:
+        if toolkit.id in names:
             yield Problem(pointer, f"agent {name!r} names the toolkit {toolkit.id!r} twice: keep one")
-        seen.add(toolkit.id)
+        names.add(toolkit.id)
         if toolkit.id == "agents" and not agent.value.routes and agent.value.role != "coordinator":
             yield Problem(
                 pointer,
@@ -181,7 +181,7 @@ def check_tools(draft: Draft) -> Iterator[Problem]:
             draft.names["tools"][WORKSPACE_CALL][0],
             f"the calls of the workspace have the name {WORKSPACE_CALL!r}: choose another name for the tool",
         )
-    taken = {skeleton: name for name in BUILTIN_TOOL_TOOLKITS for skeleton in skeletons(name)}
+    reserved = {skeleton: name for name in BUILTIN_TOOL_TOOLKITS for skeleton in skeletons(name)}
     for name, pointers in draft.names["tools"].items():
         if name in BUILTIN_TOOL_TOOLKITS:
             toolkit = BUILTIN_TOOL_TOOLKITS[name]
@@ -195,7 +195,7 @@ def check_tools(draft: Draft) -> Iterator[Problem]:
                 f"tool {name!r} has a name under which processes claim the actions of plans: choose another name",
             )
             continue
-        other = next((taken[skeleton] for skeleton in skeletons(name) if skeleton in taken), None)
+        other = next((reserved[skeleton] for skeleton in skeletons(name) if skeleton in reserved), None)
         if other is not None:
             kind = "the builtin tool" if other in BUILTIN_TOOL_TOOLKITS else "the tool"
             yield Problem(
@@ -204,7 +204,7 @@ def check_tools(draft: Draft) -> Iterator[Problem]:
                 "characters: choose another name",
             )
         for skeleton in skeletons(name):
-            taken.setdefault(skeleton, name)
+            reserved.setdefault(skeleton, name)
     for tool in draft.tools:
         yield from _check_transport(tool)
 
@@ -277,7 +277,7 @@ def _check_model(draft: Draft, agent: DraftPart[AgentSpec]) -> Iterator[Problem]
     name = model.provider
     if "provider" not in model.model_fields_set or name in UNDECLARED_PROVIDERS:
         return
-    if not draft.is_named("providers", name):
+    if not draft.is_declared("providers", name):
         hint = did_you_mean(name, {*draft.known("providers"), *UNDECLARED_PROVIDERS})
         if name in VENDORS:
             hint = ": declare it there, with its region and key"

@@ -1,4 +1,4 @@
-"""Reading a spec as its author wrote it: what can be read of it, where each part stands, and what cannot."""
+"""Reading a spec as its author wrote it: its parts with their places, and errors of unreadable parts."""
 
 from __future__ import annotations
 
@@ -9,16 +9,10 @@ from typing import Any, Final, Generic, TypeVar
 from pydantic import ValidationError
 from pydantic.alias_generators import to_camel
 
+from plangate.json_pointer import json_pointer
 from plangate.spec.base import SpecModel
 from plangate.spec.models import AgentSpec, PlanSpec, ReferenceSpec, RuntimeSpec, ToolkitSpec, ToolSpec
-from plangate.spec.problems import (
-    Problem,
-    SpecInvalid,
-    Step,
-    document_path,
-    json_pointer,
-    shape_problems,
-)
+from plangate.spec.problems import Problem, SpecInvalid, Step, document_path, shape_problems
 
 Part = TypeVar("Part", bound=SpecModel, covariant=True)
 
@@ -36,7 +30,7 @@ _REQUIRED: Final[Mapping[str, Any]] = {"tenant": {"resourceId": "unread"}, "agen
 
 @dataclass(frozen=True, slots=True)
 class DraftPart(Generic[Part]):
-    """A part of a spec and where it stands in the document."""
+    """A part of a spec and its place in the document."""
 
     value: Part
     pointer: str
@@ -49,7 +43,7 @@ class DraftPart(Generic[Part]):
 
 @dataclass(frozen=True, slots=True)
 class Draft:
-    """What could be read of a spec, before its parts are checked against each other.
+    """The readable parts of a spec, before they are checked against each other.
 
     `spec` lacks the parts that could not be read: `problems` says why, `names` still knows their names (by
     field, with the pointers to each), and the fields in `unread` are missing altogether.
@@ -57,7 +51,7 @@ class Draft:
 
     raw: Mapping[str, Any]
     spec: RuntimeSpec
-    kept: Mapping[str, tuple[int, ...]]
+    indexes_by_part: Mapping[str, tuple[int, ...]]
     names: Mapping[str, Mapping[str, tuple[str, ...]]]
     unread: frozenset[str] = frozenset()
     problems: tuple[Problem, ...] = ()
@@ -81,8 +75,8 @@ class Draft:
         """Return the pointer to a place in the document."""
         return json_pointer(document_path(self.raw, location))
 
-    def is_named(self, part: str, name: str) -> bool:
-        """Return whether `part` (a field of the spec) has an item of that name, readable or not."""
+    def is_declared(self, part: str, name: str) -> bool:
+        """Return whether `part` (a field of the spec) has an item of that name, or could not be read at all."""
         return part in self.unread or name in self.names[part]
 
     def known(self, part: str) -> list[str]:
@@ -90,10 +84,10 @@ class Draft:
         return list(self.names[part])
 
     def _parts(self, part: str, values: tuple[Part, ...]) -> tuple[DraftPart[Part], ...]:
-        written = _field(self.raw, part, ())
-        indexes = self.kept.get(part, tuple(range(len(values))))
+        items = _field(self.raw, part, ())
+        indexes = self.indexes_by_part.get(part, tuple(range(len(values))))
         return tuple(
-            DraftPart(value, self.at(part, index), written[index])
+            DraftPart(value, self.at(part, index), items[index])
             for value, index in zip(values, indexes, strict=True)
         )
 
@@ -106,9 +100,9 @@ def _inline_plans(agents: tuple[DraftPart[AgentSpec], ...]) -> Iterator[DraftPar
 
 def _inline_references(agents: tuple[DraftPart[AgentSpec], ...]) -> Iterator[DraftPart[ReferenceSpec]]:
     for agent in agents:
-        written = _field(agent.raw, "references", ())
+        items = _field(agent.raw, "references", ())
         for index, reference in enumerate(agent.value.references):
-            yield DraftPart(reference, agent.at("references", index), written[index])
+            yield DraftPart(reference, agent.at("references", index), items[index])
 
 
 def read_draft(raw: Any) -> Draft:
@@ -121,11 +115,11 @@ def read_draft(raw: Any) -> Draft:
     try:
         return Draft(document, RuntimeSpec.model_validate(document), {}, names)
     except ValidationError as error:
-        found = shape_problems(error, document)
-    reduced, kept, unread = _without_broken(document, {path for path, _ in found})
-    problems = tuple(problem for _, problem in found)
+        shape_errors = shape_problems(error, document)
+    reduced, numbers, unread = _without_broken(document, {path for path, _ in shape_errors})
+    problems = tuple(problem for _, problem in shape_errors)
     try:
-        return Draft(document, RuntimeSpec.model_validate(reduced), kept, names, unread, problems)
+        return Draft(document, RuntimeSpec.model_validate(reduced), numbers, names, unread, problems)
     except ValidationError:
         raise SpecInvalid(problems) from None
 
@@ -159,7 +153,7 @@ def _without_broken(
 ) -> tuple[dict[str, Any], dict[str, tuple[int, ...]], frozenset[str]]:
     """Return the document without its broken parts, the remaining indexes of each list, and the removed fields."""
     reduced: dict[str, Any] = {}
-    kept: dict[str, tuple[int, ...]] = {}
+    numbers: dict[str, tuple[int, ...]] = {}
     unread: set[str] = set()
     broken_in = _by_head(broken)
     for key, value in document.items():
@@ -173,21 +167,21 @@ def _without_broken(
             unread.add(part)
         elif part in _PARTIAL:
             heads = _by_head(below)
-            reduced[key] = {name: held for name, held in value.items() if name not in heads}
+            reduced[key] = {name: inner for name, inner in value.items() if name not in heads}
         else:
             heads = _by_head(below)
             items = {
                 index: _largest_valid(_LISTS[part], item, heads.get(index, set()))
                 for index, item in enumerate(value)
             }
-            kept[part] = tuple(index for index, item in items.items() if item is not None)
+            numbers[part] = tuple(index for index, item in items.items() if item is not None)
             reduced[key] = [item for item in items.values() if item is not None]
     present = {to_camel(key) for key in reduced}
     for part, placeholder in _REQUIRED.items():
         if part not in present:
             unread.add(part)
             reduced[part] = placeholder
-    return reduced, kept, frozenset(unread)
+    return reduced, numbers, frozenset(unread)
 
 
 def _by_head(paths: set[tuple[Step, ...]]) -> dict[Step, set[tuple[Step, ...]]]:
@@ -205,7 +199,7 @@ def _largest_valid(model: type[SpecModel], item: Any, broken: set[tuple[Step, ..
     if () in broken or not isinstance(item, Mapping):
         return None
     heads = _by_head(broken)
-    left = {key: held for key, held in item.items() if key not in heads}
+    left = {key: inner for key, inner in item.items() if key not in heads}
     try:
         model.model_validate(left)
     except ValidationError:
@@ -224,8 +218,8 @@ def _names(document: Mapping[str, Any]) -> dict[str, dict[str, tuple[str, ...]]]
                 pointer = json_pointer(document_path(document, (*place, "name")))
                 names[part][name] = (*names[part].get(name, ()), pointer)
     for part in _MAPS:
-        held = _field(document, part, {})
-        entries = held.items() if isinstance(held, Mapping) else ()
+        members = _field(document, part, {})
+        entries = members.items() if isinstance(members, Mapping) else ()
         names[part] = {str(key): () for key, value in entries if value is not None}
     return names
 
@@ -257,7 +251,7 @@ def _plain(value: Any) -> Any:
             if name in value.model_fields_set or name == "kind"
         }
     if isinstance(value, Mapping):
-        return {key: _plain(held) for key, held in value.items()}
+        return {key: _plain(inner) for key, inner in value.items()}
     if isinstance(value, list | tuple):
-        return [_plain(held) for held in value]
+        return [_plain(inner) for inner in value]
     return value

@@ -1,4 +1,4 @@
-"""The builtin toolkit `workspace` as data: the files of a thread, as agents see them."""
+"""The built-in toolkit `workspace` as data: the files of a thread, as agents see them."""
 
 from __future__ import annotations
 

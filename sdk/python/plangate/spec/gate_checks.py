@@ -1,4 +1,4 @@
-"""What guards the write boundary in a spec: plans, approval rules, dispatchers, schemas and data."""
+"""Checks of the write boundary in a spec: plans, approval rules, dispatchers, schemas and data."""
 
 from __future__ import annotations
 
@@ -114,16 +114,16 @@ def check_approvals(draft: Draft) -> Iterator[Problem]:
     """Check that rules name existing agents and tools, and that one coordinator at most has policies."""
     overrides = draft.spec.approval_overrides
     if overrides is not None:
-        for channel, named in (("tools", list(overrides.tools)), ("agents", list(overrides.agents))):
-            for name in named:
-                if not draft.is_named("agents", name):
+        for channel, entries in (("tools", list(overrides.tools)), ("agents", list(overrides.agents))):
+            for name in entries:
+                if not draft.is_declared("agents", name):
                     hint = did_you_mean(name, draft.known("agents"))
                     yield Problem(
                         draft.at("approvalOverrides", channel, name),
                         f"approvalOverrides.{channel} names {name!r}, which is not an agent{hint}",
                     )
     for pointer, agent_name, tool, _ in _tool_rules(draft):
-        if tool not in BUILTIN_TOOL_TOOLKITS and not draft.is_named("tools", tool):
+        if tool not in BUILTIN_TOOL_TOOLKITS and not draft.is_declared("tools", tool):
             hint = did_you_mean(tool, draft.known("tools"))
             yield Problem(
                 pointer, f"an approval rule of agent {agent_name!r} names {tool!r}, which is not a tool{hint}"
@@ -141,7 +141,11 @@ def check_approvals(draft: Draft) -> Iterator[Problem]:
 def check_predicates(draft: Draft) -> Iterator[Problem]:
     """Check that dynamic rules name registered predicates."""
     for pointer, owner, rule in _rules(draft):
-        if rule is None or rule.kind != "dynamic" or draft.is_named("approvalPredicates", rule.value or ""):
+        if (
+            rule is None
+            or rule.kind != "dynamic"
+            or draft.is_declared("approvalPredicates", rule.value or "")
+        ):
             continue
         hint = did_you_mean(rule.value or "", draft.known("approvalPredicates"))
         yield Problem(
@@ -156,9 +160,9 @@ def _rules(draft: Draft) -> Iterator[tuple[str, str, ApprovalRule | None]]:
     policies, overrides = draft.spec.approval_policies, draft.spec.approval_overrides
     if policies is not None:
         yield draft.at("approvalPolicies", "tools"), "approvalPolicies.tools", policies.tools
-    for name, held in overrides.agents.items() if overrides is not None else ():
+    for name, entry in overrides.agents.items() if overrides is not None else ():
         pointer = draft.at("approvalOverrides", "agents", name, "tools")
-        yield pointer, f"the override for agent {name!r}", held.tools
+        yield pointer, f"the override for agent {name!r}", entry.tools
     for tool in draft.tools:
         yield tool.at("approval"), f"the approval of tool {tool.value.name!r}", tool.value.approval
     for agent in draft.agents:
@@ -192,7 +196,7 @@ def check_dispatchers(draft: Draft) -> Iterator[Problem]:
     kinds = [action_kinds(plan.value.schema_) for plan in draft.plans if not plan.value.tools]
     all_read = draft.names["plans"].keys() <= {plan.value.name for plan in draft.plans}
     open_ended = None in kinds or not all_read or "plans" in draft.unread
-    known = {kind for held in kinds for kind in held or ()}
+    known = {kind for entry in kinds for kind in entry or ()}
     for kind, dispatcher in spec.action_dispatchers.items():
         yield from _check_dispatcher(draft, dispatcher, ("actionDispatchers", kind), callers)
         if not open_ended and kind not in known:
@@ -211,7 +215,7 @@ def _check_dispatcher(
     if not isinstance(dispatcher, ToolDispatcher):
         return
     name, pointer = dispatcher.tool, draft.at(*place, "tool")
-    if not draft.is_named("tools", name):
+    if not draft.is_declared("tools", name):
         hint = did_you_mean(name, draft.known("tools"))
         yield Problem(
             pointer, f"actions are dispatched through the tool {name!r}, which is not in 'tools'{hint}"
@@ -247,29 +251,29 @@ def check_tool_plans(draft: Draft) -> Iterator[Problem]:
 def _tool_plan_problems(
     draft: Draft, plan: DraftPart[PlanSpec], tools: Mapping[str, ToolSpec]
 ) -> Iterator[Problem]:
-    name, seen = plan.value.name, set[str]()
+    name, reported = plan.value.name, set[str]()
     dialects: dict[str | None, str] = {}
     for index, tool in enumerate(plan.value.tools):
         pointer = plan.at("tools", index)
-        if tool in seen:
+        if tool in reported:
             yield Problem(pointer, f"plan {name!r} names the tool {tool!r} twice: keep one")
         elif tool in BUILTIN_TOOL_TOOLKITS:
             yield Problem(
                 pointer, f"plan {name!r} names the builtin tool {tool!r}: a plan is made of declared tools"
             )
-        elif not draft.is_named("tools", tool):
+        elif not draft.is_declared("tools", tool):
             hint = did_you_mean(tool, draft.known("tools"))
             yield Problem(pointer, f"plan {name!r} names the tool {tool!r}, which is not in 'tools'{hint}")
         elif tool in tools and (why := tool_problem(tools[tool])) is not None:
             yield Problem(pointer, f"the tool {tool!r} cannot be an action of plan {name!r}: {why}")
         elif tool in tools:
             dialects.setdefault(dialect(tools[tool]), tool)
-        seen.add(tool)
+        reported.add(tool)
     if len(dialects) > 1:
-        named = ", ".join(f"{tool!r}: {uri or 'none'}" for uri, tool in dialects.items())
+        listing = ", ".join(f"{tool!r}: {uri or 'none'}" for uri, tool in dialects.items())
         yield Problem(
             plan.at("tools"),
-            f"the schemas of the tools of plan {name!r} name different '$schema' ({named}): use one, or none",
+            f"the schemas of the tools of plan {name!r} name different '$schema' ({listing}): use one, or none",
         )
 
 

@@ -40,11 +40,11 @@ def glimpse(value: Any, *, max_items: int = 3) -> dict[str, Any]:
     try:
         value = _to_mapping(value)
         if isinstance(value, Mapping):
-            return {_key(key): _normalize(held) for key, held in value.items()}
+            return {_key(key): _normalize(item) for key, item in value.items()}
         if isinstance(value, Set):
             value = _sort_items(value)
         if _is_sequence(value):
-            return {"count": len(value), "sample": [_normalize(held) for held in islice(value, max_items)]}
+            return {"count": len(value), "sample": [_normalize(item) for item in islice(value, max_items)]}
         return {"value": _normalize(value)}
     except RecursionError:
         raise ValueError("the value contains itself or is nested too deeply for a glimpse") from None
@@ -72,11 +72,11 @@ def _normalize(value: Any) -> Any:
     if isinstance(value, date | time):
         return value.isoformat()
     if isinstance(value, Mapping):
-        return {_key(key): _normalize(held) for key, held in value.items()}
+        return {_key(key): _normalize(item) for key, item in value.items()}
     if isinstance(value, Set):
         value = _sort_items(value)
     if _is_sequence(value):
-        return [_normalize(held) for held in value]
+        return [_normalize(item) for item in value]
     return str(value)
 
 
@@ -90,4 +90,4 @@ def _is_sequence(value: Any) -> bool:
 
 
 def _sort_items(values: Set[Any]) -> list[Any]:
-    return sorted((_normalize(held) for held in values), key=json.dumps)
+    return sorted((_normalize(item) for item in values), key=json.dumps)

@@ -1,4 +1,4 @@
-"""The builtin toolkit `memory` as data: what a runtime remembers beyond a thread, for agents without variables."""
+"""The built-in toolkit `memory` as data: what a runtime remembers beyond a thread, for agents without variables."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a regular expression in a JSON Schema costs to compile.
+"""The cost of compiling a regular expression in a JSON Schema.
 
 The engine is linear in the text that it searches, but it unfolds counted repetitions when it compiles, and holds the
 interpreter meanwhile: the eight characters of `\\pL{200}` take 50 ms. The cost is estimated from the pattern: a unit is a
@@ -8,7 +8,7 @@ state of the compiled form, and takes about half a microsecond.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
 
 MAX_PATTERN_COST: Final = 200_000
@@ -87,9 +87,9 @@ def _single_cost(part: str) -> int:
 
 def _patterns_of(schema: Any) -> Iterator[tuple[str, str]]:
     """Return the patterns in one schema with their keywords, except those in its subschemas."""
-    if not isinstance(schema, dict):
+    if not isinstance(schema, Mapping):
         return
     if isinstance(pattern := schema.get("pattern"), str):
         yield "pattern", pattern
-    if isinstance(named := schema.get("patternProperties"), dict):
-        yield from (("patternProperties", pattern) for pattern in named)
+    if isinstance(patterns := schema.get("patternProperties"), Mapping):
+        yield from (("patternProperties", pattern) for pattern in patterns)

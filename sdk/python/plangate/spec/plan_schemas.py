@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final
 
+from plangate.json_pointer import look_up, parse_pointer
+from plangate.spec.schema_walk import DATA_KEYWORDS, MAP_KEYWORDS
+
 DEFAULT_DISCRIMINATOR: Final = "kind"
 _MAX_HOPS: Final = 32
-_DATA: Final = frozenset({"const", "enum", "default", "examples"})
-_MAPS: Final = frozenset({"properties", "patternProperties", "$defs", "definitions", "dependentSchemas"})
 
 
 def resolve(root: Mapping[str, Any], schema: Any) -> Mapping[str, Any]:
@@ -19,25 +20,8 @@ def resolve(root: Mapping[str, Any], schema: Any) -> Mapping[str, Any]:
         target = schema.get("$ref")
         if not isinstance(target, str):
             return schema
-        schema = _lookup(root, target)
+        schema = look_up(root, parse_pointer(target[1:])) if target[:2] in ("#", "#/") else None
     return {}
-
-
-def _lookup(root: Mapping[str, Any], target: str) -> Any:
-    if target == "#":
-        return root
-    if not target.startswith("#/"):
-        return None
-    found: Any = root
-    for step in target[2:].split("/"):
-        step = step.replace("~1", "/").replace("~0", "~")
-        if isinstance(found, Mapping):
-            found = found.get(step)
-        elif isinstance(found, list) and step.isdecimal() and int(step) < len(found):
-            found = found[int(step)]
-        else:
-            return None
-    return found
 
 
 def actions_schema(schema: Mapping[str, Any]) -> Mapping[str, Any] | None:
@@ -51,13 +35,13 @@ def variants(schema: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
     """Return the object schemas that an action of the plan may have, references followed."""
     actions, field = actions_schema(schema), discriminator(schema)
     items = resolve(schema, actions.get("items")) if actions is not None else {}
-    seen: set[int] = set()  # each schema once, however many references lead to it
+    visited: set[int] = set()  # each schema once, however many references lead to it
     waiting = [items]
     while waiting:
         current = waiting.pop(0)
-        if id(current) in seen:
+        if id(current) in visited:
             continue
-        seen.add(id(current))
+        visited.add(id(current))
         choices = current.get("oneOf") or current.get("anyOf")
         if isinstance(choices, list) and not _has_kind(schema, current, field):
             waiting += [resolve(schema, choice) for choice in choices]
@@ -68,8 +52,8 @@ def variants(schema: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
 def _has_kind(root: Mapping[str, Any], schema: Mapping[str, Any], field: str) -> bool:
     """Return whether the schema itself names the kind: its alternatives are then about other fields."""
     properties = schema.get("properties")
-    held = resolve(root, properties.get(field)) if isinstance(properties, Mapping) else {}
-    return isinstance(held.get("const"), str)
+    member = resolve(root, properties.get(field)) if isinstance(properties, Mapping) else {}
+    return isinstance(member.get("const"), str)
 
 
 def discriminator(schema: Mapping[str, Any]) -> str:
@@ -87,11 +71,11 @@ def action_kinds(schema: Mapping[str, Any]) -> frozenset[str] | None:
     kinds: set[str] = set()
     for variant in variants(schema):
         properties = variant.get("properties")
-        held = resolve(schema, properties.get(field)) if isinstance(properties, Mapping) else {}
-        if isinstance(held.get("const"), str):
-            kinds.add(held["const"])
-        elif isinstance(held.get("enum"), list):
-            kinds.update(value for value in held["enum"] if isinstance(value, str))
+        member = resolve(schema, properties.get(field)) if isinstance(properties, Mapping) else {}
+        if isinstance(member.get("const"), str):
+            kinds.add(member["const"])
+        elif isinstance(member.get("enum"), list):
+            kinds.update(value for value in member["enum"] if isinstance(value, str))
         else:
             return None
     return frozenset(kinds) or None
@@ -100,17 +84,17 @@ def action_kinds(schema: Mapping[str, Any]) -> frozenset[str] | None:
 def move_references(schema: Any, move: Callable[[str], str]) -> Any:
     """Return a copy of the schema in which `move` was applied to the target of each `$ref`."""
     if isinstance(schema, list):
-        return [move_references(held, move) for held in schema]
+        return [move_references(member, move) for member in schema]
     if not isinstance(schema, Mapping):
         return schema
     moved: dict[str, Any] = {}
-    for key, held in schema.items():
-        if key in _DATA:
-            moved[key] = held
-        elif key == "$ref" and isinstance(held, str):
-            moved[key] = move(held)
-        elif key in _MAPS and isinstance(held, Mapping):
-            moved[key] = {name: move_references(inner, move) for name, inner in held.items()}
+    for key, member in schema.items():
+        if key in DATA_KEYWORDS:
+            moved[key] = member
+        elif key == "$ref" and isinstance(member, str):
+            moved[key] = move(member)
+        elif key in MAP_KEYWORDS and isinstance(member, Mapping):
+            moved[key] = {name: move_references(inner, move) for name, inner in member.items()}
         else:
-            moved[key] = move_references(held, move)
+            moved[key] = move_references(member, move)
     return moved

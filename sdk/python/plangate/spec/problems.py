@@ -1,4 +1,4 @@
-"""What is wrong with a spec: each problem with its JSON pointer into the document as its author wrote it."""
+"""Problems of a spec, each with its JSON pointer into the document as its author wrote it."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from typing import Any, Final
 from pydantic import ValidationError
 from pydantic.alias_generators import to_camel, to_snake
 
+from plangate.json_pointer import json_pointer
 from plangate.spec.transports import TAG_PREFIX
 
 Step = str | int
@@ -57,11 +58,6 @@ class SpecInvalid(ValueError):
         super().__init__("\n".join(("The spec is not valid:", *lines)))
 
 
-def json_pointer(path: Iterable[Step]) -> str:
-    """Return the RFC 6901 pointer for a path of keys and indexes."""
-    return "".join("/" + str(step).replace("~", "~0").replace("/", "~1") for step in path)
-
-
 def document_path(raw: Any, location: Iterable[Step]) -> tuple[Step, ...]:
     """Return `location` in the spelling of `raw`, without the parts that are not in the document.
 
@@ -89,11 +85,11 @@ def document_path(raw: Any, location: Iterable[Step]) -> tuple[Step, ...]:
 
 def shape_problems(error: ValidationError, raw: Any) -> list[tuple[tuple[Step, ...], Problem]]:
     """Return the problems that Pydantic found, each with its path in `raw`."""
-    found = []
+    problems = []
     for detail in error.errors(include_url=False, include_input=False):
         path = document_path(raw, detail["loc"])
-        found.append((path, Problem(json_pointer(path), _message(detail, path))))
-    return found
+        problems.append((path, Problem(json_pointer(path), _message(detail, path))))
+    return problems
 
 
 def _message(detail: Any, path: Sequence[Step]) -> str:

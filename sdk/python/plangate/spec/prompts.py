@@ -221,9 +221,9 @@ def _to_jsonable(layer: Layer, value: Any) -> Any:
     if isinstance(value, Mapping):
         if strange := [key for key in value if not isinstance(key, str)]:
             raise TypeError(f"{layer} holds the key {strange[0]!r}; keys must be strings")
-        return {str.__str__(key): _to_jsonable(layer, held) for key, held in value.items()}
+        return {str.__str__(key): _to_jsonable(layer, item) for key, item in value.items()}
     if isinstance(value, list | tuple):
-        return [_to_jsonable(layer, held) for held in value]
+        return [_to_jsonable(layer, item) for item in value]
     raise TypeError(f"{layer} holds a value that is not JSON: {_describe_type(value)}")
 
 
@@ -353,11 +353,11 @@ def _merge_rows(body: list[str], rows: Rows) -> list[str]:
     while bottom < len(body) and _cells(body[bottom]):
         bottom += 1
     first = top + 2 if top + 1 < bottom and _RULE.fullmatch(body[top + 1]) else top + 1
-    written: Rows = {}
+    rendered: Rows = {}
     for line in body[first:bottom]:
         tool, description, approval, *_ = (*_cells(line), "", "")
-        written.setdefault(tool.replace("\\|", "|"), (tool, description, approval))
-    return [*body[:top], *_table({**rows, **written}), *body[bottom:]]
+        rendered.setdefault(tool.replace("\\|", "|"), (tool, description, approval))
+    return [*body[:top], *_table({**rows, **rendered}), *body[bottom:]]
 
 
 def _with_section(lines: list[str], visible: Sequence[int], table: list[str]) -> str:

@@ -21,7 +21,9 @@ from pydantic import BaseModel, TypeAdapter
 from pydantic.errors import PydanticUndefinedAnnotation, PydanticUserError
 from typing_extensions import TypeAliasType
 
+from plangate.json_pointer import json_pointer
 from plangate.spec.patterns import COSTLY_PATTERNS, costly_pattern, patterns_cost
+from plangate.spec.schema_walk import MAP_KEYWORDS, REFERENCE_KEYWORDS, walk_schemas
 
 _ACCEPTED_FORMS: Final = (
     "a schema is a JSON Schema mapping, a Pydantic model class, a mapping of field name to type, "
@@ -40,7 +42,7 @@ Path = tuple[str, ...]
 
 
 def normalize_schema(value: Any) -> dict[str, Any]:
-    """Return the JSON Schema (draft 2020-12) that `value` stands for.
+    """Return the JSON Schema (draft 2020-12) of `value`.
 
     The value is one of
 
@@ -185,17 +187,17 @@ def _inline_root(schema: dict[str, Any]) -> dict[str, Any]:
     target = schema.get("$ref", "")
     if not target.startswith("#/$defs/"):
         return schema
-    siblings = {name: held for name, held in schema.items() if name not in ("$ref", "$defs")}
+    siblings = {name: member for name, member in schema.items() if name not in ("$ref", "$defs")}
     definitions = schema["$defs"]
     return {**definitions[target.removeprefix("#/$defs/")], **siblings, "$defs": definitions}
 
 
 def _plain_object(value: Mapping[Any, Any], path: Path) -> dict[str, Any]:
     plain: dict[str, Any] = {}
-    for name, held in value.items():
+    for name, member in value.items():
         if not isinstance(name, str):
             raise TypeError(f"keys of a JSON Schema are strings, not {_short(name)}{_within(path)}")
-        plain[name] = _plain(held, (*path, name))
+        plain[name] = _plain(member, (*path, name))
     return plain
 
 
@@ -203,7 +205,7 @@ def _plain(value: Any, path: Path) -> Any:
     if isinstance(value, Mapping):
         return _plain_object(value, path)
     if isinstance(value, list | tuple):
-        return [_plain(held, (*path, str(index))) for index, held in enumerate(value)]
+        return [_plain(member, (*path, str(index))) for index, member in enumerate(value)]
     if isinstance(value, float) and not math.isfinite(value):
         raise TypeError(f"{value} is not JSON{_within(path)}")
     if value is None or type(value) in (str, bool, int, float):
@@ -218,12 +220,7 @@ _MESSAGE_CHARS: Final = 200
 _EXPLAINED_ENTRIES: Final = 200  # of one list or mapping in a schema that is not valid
 _NOT_A_SCHEMA: Final = "it is not a valid JSON Schema"
 _VALUE_CHARS: Final = 60  # of a value that a message repeats
-_REFERENCES: Final = ("$ref", "$dynamicRef", "$recursiveRef")
 _ANCHORS: Final = ("$anchor", "$dynamicAnchor", "$id", "id")  # an $id like "#name" was draft 7's anchor
-_DATA: Final = frozenset({"const", "enum", "default", "examples"})
-_MAPS: Final = frozenset(
-    {"properties", "patternProperties", "$defs", "definitions", "dependentSchemas", "dependencies"}
-)
 _DIALECTS: Final = {
     "json-schema.org/draft-04/schema": jsonschema_rs.Draft4Validator,
     "json-schema.org/draft-06/schema": jsonschema_rs.Draft6Validator,
@@ -233,42 +230,17 @@ _DIALECTS: Final = {
 }
 
 
-def _subschemas(root: Any) -> Iterator[tuple[str, dict[str, Any] | bool]]:
-    """(pointer, schema) of every place that holds a schema or may hold one, the root included.
-
-    Data (`const`, `enum`, `default`, `examples`) is not searched: there a `$ref` is only a word. Unknown
-    keywords are, since references may lead into them.
-    """
-    stack: list[tuple[str, Any]] = [("", root)]
-    while stack:
-        pointer, schema = stack.pop()
-        if isinstance(schema, list):
-            stack += [(f"{pointer}/{index}", held) for index, held in enumerate(schema)][::-1]
-        if isinstance(schema, dict | bool):
-            yield pointer, schema
-        if not isinstance(schema, dict):
-            continue
-        below: list[tuple[str, Any]] = []
-        for keyword, held in schema.items():
-            here = f"{pointer}/{_escape_pointer(keyword)}"
-            if keyword in _MAPS and isinstance(held, dict):
-                below += [(f"{here}/{_escape_pointer(name)}", inner) for name, inner in held.items()]
-            elif keyword not in _DATA:
-                below.append((here, held))
-        stack += below[::-1]
-
-
 def _references(root: dict[str, Any]) -> Iterator[tuple[str, str, str]]:
     """(pointer, keyword, target) of every reference."""
-    for pointer, schema in _subschemas(root):
-        for keyword in _REFERENCES:
-            if isinstance(schema, dict) and isinstance(target := schema.get(keyword), str):
+    for pointer, schema in walk_schemas(root):
+        for keyword in REFERENCE_KEYWORDS:
+            if isinstance(schema, Mapping) and isinstance(target := schema.get(keyword), str):
                 yield f"{pointer}/{keyword}", keyword, target
 
 
 def _reference_problems(root: dict[str, Any]) -> Iterator[tuple[str, str]]:
-    places = dict(_subschemas(root))
-    objects = {pointer: schema for pointer, schema in places.items() if isinstance(schema, dict)}
+    places = dict(walk_schemas(root))
+    objects = {pointer: schema for pointer, schema in places.items() if isinstance(schema, Mapping)}
     anchors = {str(schema.get(key)).removeprefix("#") for schema in objects.values() for key in _ANCHORS}
     references = list(_references(root))
     for pointer, keyword, target in references:
@@ -303,37 +275,37 @@ def _meta_problems(schema: dict[str, Any]) -> list[tuple[str, str]]:
     meta = _meta_validator(name or "json-schema.org/draft/2020-12/schema")
     if meta.is_valid(schema):  # cheap, where errors are built with copies of what they are about
         return []
-    found = (
+    located = (
         (pointer + below, message)
         for pointer, level in _invalid_levels(meta, schema)
         for below, message in _level_problems(meta, level)
     )
-    return list(islice(found, _MAX_PROBLEMS)) or [("", _NOT_A_SCHEMA)]
+    return list(islice(located, _MAX_PROBLEMS)) or [("", _NOT_A_SCHEMA)]
 
 
 def _invalid_levels(
     meta: jsonschema_rs.Validator, root: dict[str, Any]
 ) -> Iterator[tuple[str, dict[str, Any]]]:
-    """(pointer, level) of every schema that is invalid by itself, without those inside of it.
+    """Return the pointer and level of every invalid schema, without schemas nested in it.
 
     The validator builds an error with a copy of its value for each level around a mistake, and all of them before the
     first one is seen: 1 MiB of nested lists took 19 s. One level at a time takes as long as it has entries.
     """
-    for pointer, schema in _subschemas(root):
-        if isinstance(schema, dict) and not meta.is_valid(level := _level(schema)):
+    for pointer, schema in walk_schemas(root):
+        if isinstance(schema, Mapping) and not meta.is_valid(level := _level(schema)):
             yield pointer, level
 
 
-def _level(schema: dict[str, Any]) -> dict[str, Any]:
+def _level(schema: Mapping[str, Any]) -> dict[str, Any]:
     """Return a schema with an empty schema in the place of each subschema."""
     level: dict[str, Any] = {}
-    for keyword, held in schema.items():
-        if keyword in _MAPS and isinstance(held, dict):
-            level[keyword] = {name: _outline(inner) for name, inner in held.items()}
-        elif isinstance(held, list):
-            level[keyword] = [_outline(inner) for inner in held]
+    for keyword, member in schema.items():
+        if keyword in MAP_KEYWORDS and isinstance(member, dict):
+            level[keyword] = {name: _outline(inner) for name, inner in member.items()}
+        elif isinstance(member, list):
+            level[keyword] = [_outline(inner) for inner in member]
         else:
-            level[keyword] = _outline(held)
+            level[keyword] = _outline(member)
     return level
 
 
@@ -346,21 +318,23 @@ def _outline(value: Any) -> Any:
     return value
 
 
-def _first_entries(held: Any) -> Any:
-    if isinstance(held, list):
-        return held[:_EXPLAINED_ENTRIES]
-    if isinstance(held, dict):  # schemas are empty here, and right
-        wrong = ((name, inner) for name, inner in held.items() if inner != {})
+def _first_entries(member: Any) -> Any:
+    if isinstance(member, list):
+        return member[:_EXPLAINED_ENTRIES]
+    if isinstance(member, dict):  # schemas are empty here, and right
+        wrong = ((name, inner) for name, inner in member.items() if inner != {})
         return dict(islice(wrong, _EXPLAINED_ENTRIES))
-    return held
+    return member
 
 
 def _level_problems(meta: jsonschema_rs.Validator, level: dict[str, Any]) -> list[tuple[str, str]]:
     """Return the problems of one level. In long lists and mappings, only the first entries are explained."""
-    short = {keyword: _first_entries(held) for keyword, held in islice(level.items(), _EXPLAINED_ENTRIES)}
+    short = {keyword: _first_entries(member) for keyword, member in islice(level.items(), _EXPLAINED_ENTRIES)}
     errors = islice(meta.iter_errors(short), _MAX_PROBLEMS)
-    found = [(_pointer(error.instance_path), _truncate(error.message, _MESSAGE_CHARS)) for error in errors]
-    return list(dict.fromkeys(found)) or [("", _NOT_A_SCHEMA)]
+    located = [
+        (json_pointer(error.instance_path), _truncate(error.message, _MESSAGE_CHARS)) for error in errors
+    ]
+    return list(dict.fromkeys(located)) or [("", _NOT_A_SCHEMA)]
 
 
 @cache
@@ -371,11 +345,11 @@ def _meta_validator(dialect: str) -> jsonschema_rs.Validator:
 
 def schema_pattern_cost(schema: Any) -> int:
     """Return the cost of compiling the patterns of a JSON Schema."""
-    return patterns_cost(_subschemas(schema))
+    return patterns_cost(walk_schemas(schema))
 
 
 def _pattern_problems(schema: dict[str, Any]) -> list[tuple[str, str]]:
-    pointer = costly_pattern(_subschemas(schema))
+    pointer = costly_pattern(walk_schemas(schema))
     return [] if pointer is None else [(pointer, COSTLY_PATTERNS)]
 
 
@@ -391,18 +365,10 @@ def _compile_problems(schema: dict[str, Any]) -> list[tuple[str, str]]:
             message = (
                 f"{message} that is matched in linear time: lookaround and back-references are not supported"
             )
-        return [(_pointer(error.instance_path), message)]
+        return [(json_pointer(error.instance_path), message)]
     except ValueError as error:
         return [("", f"the schema cannot be compiled: {error}")]
     return []
-
-
-def _pointer(path: list[str | int]) -> str:
-    return "".join(f"/{_escape_pointer(str(step))}" for step in path)
-
-
-def _escape_pointer(name: str) -> str:
-    return name.replace("~", "~0").replace("/", "~1")
 
 
 def _within(path: Path) -> str:

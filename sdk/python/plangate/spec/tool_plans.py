@@ -26,18 +26,18 @@ def tool_plan_schema(schema: Mapping[str, Any], tools: Sequence[ToolSpec]) -> di
     result is equal to it.
     """
     shared = {f"{TOOL_FIELD}.{tool.name}": defs for tool in tools if (defs := _definitions(tool))}
-    properties = {name: held for name, held in schema.get("properties", {}).items() if name != "actions"}
+    properties = {name: inner for name, inner in schema.get("properties", {}).items() if name != "actions"}
     required = [name for name in schema.get("required", ()) if name != "actions"]
     union = {"oneOf": [_variant(tool) for tool in tools], "discriminator": {"propertyName": TOOL_FIELD}}
-    named = next((tool.input_schema["$schema"] for tool in tools if dialect(tool)), None)
-    made = {
-        **({"$schema": named} if named is not None else {}),
+    dialect_uri = next((tool.input_schema["$schema"] for tool in tools if dialect(tool)), None)
+    schema_parts = {
+        **({"$schema": dialect_uri} if dialect_uri is not None else {}),
         **schema,
         "type": "object",
         "properties": {**properties, "actions": {"type": "array", "items": union}},
         "required": ["actions", *required],
     }
-    return {**made, "$defs": {**schema.get("$defs", {}), **shared}} if shared else made
+    return {**schema_parts, "$defs": {**schema.get("$defs", {}), **shared}} if shared else schema_parts
 
 
 def tool_plan(plan: PlanSpec, tools: Mapping[str, ToolSpec]) -> PlanSpec:
@@ -71,16 +71,16 @@ def tool_problem(tool: ToolSpec) -> str | None:
 
 def dialect(tool: ToolSpec) -> str | None:
     """Return the JSON Schema dialect that the tool's schema names."""
-    named = tool.input_schema.get("$schema")
-    return named.rstrip("#") if isinstance(named, str) else None
+    dialect_uri = tool.input_schema.get("$schema")
+    return dialect_uri.rstrip("#") if isinstance(dialect_uri, str) else None
 
 
 def _variant(tool: ToolSpec) -> dict[str, Any]:
     root = tool.input_schema
     own = dict(root)
     if isinstance(root.get("$ref"), str):
-        own = {**resolve(root, root), **{key: held for key, held in root.items() if key != "$ref"}}
-    own = {key: held for key, held in own.items() if key not in _ROOT_ONLY}
+        own = {**resolve(root, root), **{key: inner for key, inner in root.items() if key != "$ref"}}
+    own = {key: inner for key, inner in own.items() if key not in _ROOT_ONLY}
     for count in ("minProperties", "maxProperties"):
         if isinstance(own.get(count), int):
             own[count] += 1
@@ -104,9 +104,9 @@ def _definitions(tool: ToolSpec) -> dict[str, Any] | None:
     if '"$ref"' not in text:
         return None
     rest = text.replace('"$ref": "#/$defs/', "")
-    kept = {"$defs": root.get("$defs", {})} if '"$ref"' not in rest else root
-    held = {key: kept[key] for key in kept if key not in ("$schema", "$id")}
-    moved: dict[str, Any] = move_references(held, lambda target: _moved(tool, target))
+    keywords = {"$defs": root.get("$defs", {})} if '"$ref"' not in rest else root
+    parts = {key: keywords[key] for key in keywords if key not in ("$schema", "$id")}
+    moved: dict[str, Any] = move_references(parts, lambda target: _moved(tool, target))
     return moved
 
 

@@ -1,4 +1,4 @@
-"""The builtin toolkits as data: the tools, who has them, and what their schemas ask of one agent."""
+"""The built-in toolkits as data: the tools, who has them, and what their schemas ask of one agent."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Any, Final
 from plangate.spec.action_schemas import META_FIELDS
 from plangate.spec.artifact_toolkit import ARTIFACTS, SHARED_ARTIFACT_TOOLS
 from plangate.spec.builtin import BuiltinTool, text, tool_input
-from plangate.spec.catalog_toolkit import CATALOG, EXECUTE_QUERY
+from plangate.spec.catalog_toolkit import CATALOG
 from plangate.spec.file_toolkits import EDIT, READ, WORKSPACE, WRITE
 from plangate.spec.memory_toolkit import MEMORY
 from plangate.spec.models import PLAN_ROLES, AgentSpec, PlanSpec, RuntimeSpec, ToolkitSpec
@@ -82,8 +82,9 @@ _EXECUTE_PLAN: Final = BuiltinTool(
 _KIND: Final = text("The kind of the reference, as its handle says.")
 _ID: Final = text("The id of the reference, as its handle says.")
 
+RESOLVE: Final = "resolveRef"
 _RESOLVE_REF: Final = BuiltinTool(
-    "resolveRef",
+    RESOLVE,
     "Fetches the full value behind a reference {kind, id}: returns {value, glimpse}. Use it only when the full value is needed: a "
     "glimpse that you already have is often enough, and references that a plan's actions name are hydrated "
     "when the plan is dispatched, so never resolve those. For a value that is too large you get its glimpse "
@@ -126,22 +127,24 @@ BUILTIN_TOOL_TOOLKITS: Final[Mapping[str, str]] = MappingProxyType(
 """Tool name -> toolkit id, of everything built in: nobody can define tools by these names."""
 
 GATED_BUILTIN_TOOLS: Final = frozenset(
-    tool.name for tools in TOOLKITS.values() for tool in tools if tool.gated
+    tool.name for tools in TOOLKITS.values() for tool in tools if tool.approval == "always"
 )
-"""The builtin tools that need approval unless a rule for the tool says otherwise."""
+"""The built-in tools that need approval unless a rule for the tool says otherwise."""
 
-POLICY_TOOLS: Final = frozenset({EXECUTE_QUERY.name})
-"""Builtin tools whose approval follows the policies for tools, as that of declared tools does."""
+UNGATED_BUILTIN_TOOLS: Final = frozenset(
+    tool.name for tools in TOOLKITS.values() for tool in tools if tool.approval == "named"
+)
+"""The built-in tools that no policy is about: only a rule for the tool itself makes them need approval."""
 
 ROLE_TOOLS: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
     {
         "coordinator": ("call_agent",),
         "planner": ("storePlan", "getPlan"),
-        "executor": ("getPlan", "executePlan", "resolveRef", "glimpseRef"),
+        "executor": ("getPlan", "executePlan", RESOLVE, "glimpseRef"),
         "specialist": (),
     }
 )
-"""Role -> the builtin tools it has without asking."""
+"""Role -> the built-in tools it has without asking."""
 
 
 TEAM_TOOLS: Final = tuple(tool.name for tool in (*SHARED_ARTIFACT_TOOLS, READ, WRITE, EDIT))
@@ -149,7 +152,7 @@ TEAM_TOOLS: Final = tuple(tool.name for tool in (*SHARED_ARTIFACT_TOOLS, READ, W
 
 
 def builtin_tools(spec: RuntimeSpec, agent: AgentSpec) -> tuple[BuiltinTool, ...]:
-    """Return the builtin tools that `agent` can call, with schemas narrowed to what it may pass.
+    """Return the built-in tools that `agent` can call, with schemas narrowed to what it may pass.
 
     It has those of its role, those of a team if it works in one, and those of the toolkits it names,
     narrowed by `config.tools` of the agent's entry and of the runtime's entry for the toolkit. `call_agent` needs
@@ -160,23 +163,23 @@ def builtin_tools(spec: RuntimeSpec, agent: AgentSpec) -> tuple[BuiltinTool, ...
 
 def granted_builtins(spec: RuntimeSpec, agent: AgentSpec) -> tuple[BuiltinTool, ...]:
     """Return the same tools with the schemas that all agents share."""
-    held = {name for toolkit in agent.toolkits for name in _grants(toolkit.id, agent)}
-    held.update(ROLE_TOOLS[agent.role])
+    granted = {name for toolkit in agent.toolkits for name in _grants(toolkit.id, agent)}
+    granted.update(ROLE_TOOLS[agent.role])
     if has_team(spec):
-        held.update(TEAM_TOOLS)
+        granted.update(TEAM_TOOLS)
     return tuple(
         tool
         for toolkit, tools in TOOLKITS.items()
         for tool in tools
-        if tool.name in held
+        if tool.name in granted
         and (tool.name != _CALL_AGENT.name or agent.routes)
         and not _is_excluded(tool.name, toolkit, (*spec.toolkits, *agent.toolkits))
     )
 
 
 def has_team(spec: RuntimeSpec) -> bool:
-    """Return whether agents of the runtime hand files over to each other: there is a coordinator, and more beside it than
-    one planner or executor, which hands over nothing but its plan."""
+    """Return whether agents of the runtime can hand over files: it has a coordinator and more agents than a single
+    planner or executor, which hands over only its plan."""
     roles = [agent.role for agent in spec.agents]
     has_plan_only = len(roles) == 2 and any(role in PLAN_ROLES for role in roles)
     return "coordinator" in roles and not has_plan_only
@@ -202,8 +205,8 @@ def allowed_sources(spec: RuntimeSpec, agent: AgentSpec) -> tuple[str, ...] | No
     allowed: tuple[str, ...] | None = None
     for entry in (*spec.toolkits, *agent.toolkits):
         if entry.id == "catalog" and entry.config is not None and entry.config.sources is not None:
-            named = entry.config.sources
-            allowed = named if allowed is None else tuple(name for name in allowed if name in named)
+            names = entry.config.sources
+            allowed = names if allowed is None else tuple(name for name in allowed if name in names)
     return allowed
 
 
@@ -221,12 +224,12 @@ def _specialize(tool: BuiltinTool, spec: RuntimeSpec, agent: AgentSpec) -> Built
         plan = agent.plan if isinstance(agent.plan, PlanSpec) else _plan(spec, agent.plan)
         if plan is not None:
             variables = plan.variables or has_variables(agent)
-            told = _store_plan_schema(tool, spec, plan, variables=variables)
+            described = _store_plan_schema(tool, spec, plan, variables=variables)
             own = variables or bool(
                 plan.tools
             )  # then storePlan says more of what is wrong than its schema does
-            named = _with_enum(tool.input_schema, "specName", (plan.name,)) if own else None
-            return replace(tool, input_schema=told, unchecked_parameters=named)
+            unchecked = _with_enum(tool.input_schema, "specName", (plan.name,)) if own else None
+            return replace(tool, input_schema=described, unchecked_parameters=unchecked)
     return tool
 
 
@@ -245,20 +248,20 @@ def _store_plan_schema(
 ) -> dict[str, Any]:
     """Return the tool's schema with the plan's schema as `body` and its definitions at the root."""
     schema = _with_enum(tool.input_schema, "specName", (plan.name,))
-    written = copy.deepcopy(plan.schema_)
+    plan_schema = copy.deepcopy(plan.schema_)
     if variables:
-        _allow_variables(written)
+        _allow_variables(plan_schema)
     if spec.references:
-        _allow_references(written)
-    root: dict[str, Any] = {key: written.pop(key) for key in ("$schema", "$defs") if key in written}
-    written.pop("$id", None)
+        _allow_references(plan_schema)
+    root: dict[str, Any] = {key: plan_schema.pop(key) for key in ("$schema", "$defs") if key in plan_schema}
+    plan_schema.pop("$id", None)
     body = {
         "description": schema["properties"]["body"]["description"],
-        **move_references(written, _relocate_reference),
+        **move_references(plan_schema, _relocate_reference),
     }
     if "$defs" in root:
         root["$defs"] = {
-            name: move_references(held, _relocate_reference) for name, held in root["$defs"].items()
+            name: move_references(inner, _relocate_reference) for name, inner in root["$defs"].items()
         }
     return {**schema, "properties": {**schema["properties"], "body": body}, **root}
 
@@ -286,16 +289,16 @@ def _allow_references(schema: dict[str, Any]) -> None:
 
 def _allow_variables(schema: dict[str, Any]) -> None:
     """Allow a variable in every field of an action, except its kind and fields that the schema refers through."""
-    written = json.dumps(schema, default=dict)
+    text = json.dumps(schema, default=dict)
     field = discriminator(schema)
     for variant in variants(schema):
         properties = variant.get("properties")
         if isinstance(properties, dict):
-            kept = {n for n in properties if n in (field, *META_FIELDS) or f"/properties/{n}/" in written}
-            properties.update(planner_parameters(properties, kept))
+            remaining = {n for n in properties if n in (field, *META_FIELDS) or f"/properties/{n}/" in text}
+            properties.update(planner_parameters(properties, remaining))
 
 
 def _relocate_reference(target: str) -> str:
-    """Return where a `$ref` of a plan's schema leads once the schema stands at /properties/body."""
+    """Return the target of a `$ref` of a plan's schema once the schema is at /properties/body."""
     inside = target == "#" or (target.startswith("#/") and not target.startswith("#/$defs/"))
     return f"#/properties/body{target[1:]}" if inside else target

@@ -1,4 +1,4 @@
-"""What a transport that leaves the service must look like: its address and its headers."""
+"""Checks of outgoing transports: address and headers."""
 
 from __future__ import annotations
 
@@ -39,18 +39,18 @@ def transport_problems(transport: SpecModel) -> Iterator[tuple[tuple[Step, ...],
         why = _url_problem(url)
         if why is not None:
             yield ("url",), why
-    seen: set[str] = set()
+    names: set[str] = set()
     for name, value in getattr(transport, "headers", {}).items():
         lower = name.lower()
         if not _HEADER_NAME.fullmatch(name):
             yield ("headers", name), f"{name!r} is not the name of a header"
         elif lower in _RESERVED_HEADERS or lower.startswith(_RESERVED_PREFIXES):
             yield ("headers", name), f"the service writes the header {name!r} itself: remove it"
-        elif lower in seen:
+        elif lower in names:
             yield ("headers", name), f"the header {name!r} stands here twice: keep one"
         elif isinstance(value, str) and not is_header_value(value):
             yield ("headers", name), f"the value of the header {name!r} has characters that no header carries"
-        seen.add(lower)
+        names.add(lower)
 
 
 def is_header_value(value: str) -> bool:

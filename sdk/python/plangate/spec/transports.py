@@ -1,4 +1,4 @@
-"""How a declared tool or an approved action reaches the code that runs it."""
+"""Transports: how a call of a tool or an action reaches the code that runs it."""
 
 from __future__ import annotations
 
@@ -162,7 +162,7 @@ class PythonTransport(SpecModel):
 
 
 class DispatchOptions(SpecModel):
-    """What every form of dispatcher adds to its transport.
+    """The options that every dispatcher adds to its transport.
 
     `replay`: whether an action that was left `dispatched` by a crash may be sent again with the same key.
     """

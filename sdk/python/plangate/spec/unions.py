@@ -65,7 +65,7 @@ def TaggedUnion(*models: type[BaseModel], discriminator: str = "kind") -> Any:
 
 
 class _UnionTags:
-    """What `TaggedUnion` adds to the plain union: how a value finds its model, and what is exported."""
+    """The tags of a `TaggedUnion`: they select the model of a value and appear in the exported schema."""
 
     def __init__(self, wire: str, field: str, owners: Mapping[str, type[BaseModel]]) -> None:
         self._wire = wire
@@ -81,8 +81,8 @@ class _UnionTags:
         )
 
     def _tag_of(self, value: Any) -> str | None:
-        given = value if isinstance(value, Mapping) else {self._field: getattr(value, self._field, None)}
-        tag = given.get(self._wire, given.get(self._field))
+        fields = value if isinstance(value, Mapping) else {self._field: getattr(value, self._field, None)}
+        tag = fields.get(self._wire, fields.get(self._field))
         return tag if isinstance(tag, str) and tag in self._owners else None
 
     def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
@@ -107,8 +107,8 @@ class _UnionTags:
             definition = handler.resolve_ref_schema(variant)
         except LookupError:
             definition = variant
-        held = definition.setdefault("properties", {}).get(self._wire, {"type": "string"})
-        own = {key: value for key, value in held.items() if key not in ("default", "enum")}
+        tag_schema = definition.setdefault("properties", {}).get(self._wire, {"type": "string"})
+        own = {key: value for key, value in tag_schema.items() if key not in ("default", "enum")}
         definition["properties"][self._wire] = {**own, "const": tag}
         required = definition.get("required", [])
         if self._wire not in required:

@@ -1,5 +1,5 @@
-"""The schemas of tools for an agent with the toolkit `variables`: what it is told, and what a call is checked against
-once its variables are values. Pure."""
+"""Tool schemas for an agent with the toolkit `variables`: the widened one for the model, and the one that filled
+calls must match. Pure."""
 
 from __future__ import annotations
 
@@ -69,32 +69,32 @@ def agent_schema(tool: str, schema: Mapping[str, Any]) -> dict[str, Any]:
     references in the schema lead through them.
     """
     properties = schema.get("properties")
-    told = dict(properties) if isinstance(properties, Mapping) else {}
+    widened = dict(properties) if isinstance(properties, Mapping) else {}
     wider: dict[str, Any] = {}
     text = json.dumps(schema, default=dict)
     if not any(f'"#/{key}' in text for key in _PARAMETERS):
-        kept = (*LITERAL_PARAMETERS.get(tool, ()), *META_PARAMETERS)
-        told = {name: held if name in kept else _or_variable(held) for name, held in told.items()}
+        literal = (*LITERAL_PARAMETERS.get(tool, ()), *META_PARAMETERS)
+        widened = {name: inner if name in literal else _or_variable(inner) for name, inner in widened.items()}
         wider = {key: _or_variable(schema[key]) for key in ("additionalProperties",) if key in schema}
-    told = {OUTPUT_PATH: _PATH_SCHEMA, OUTPUT_METHOD: _METHOD_SCHEMA, **told}
-    return {**schema, **wider, "properties": told}
+    widened = {OUTPUT_PATH: _PATH_SCHEMA, OUTPUT_METHOD: _METHOD_SCHEMA, **widened}
+    return {**schema, **wider, "properties": widened}
 
 
-def planner_parameters(parameters: Mapping[str, Any], kept: Collection[str]) -> dict[str, Any]:
+def planner_parameters(parameters: Mapping[str, Any], literal: Collection[str]) -> dict[str, Any]:
     """Return the fields of an action that a planner sees if the plan has variables.
 
     Each field outside `kept` may also be a variable, and the action may name an output path where the schema has no
     rule of its own for it.
     """
-    told = {name: held if name in kept else _or_variable(held) for name, held in parameters.items()}
-    return {OUTPUT_PATH: _ACTION_PATH_SCHEMA, OUTPUT_METHOD: _METHOD_SCHEMA, **told}
+    widened = {name: inner if name in literal else _or_variable(inner) for name, inner in parameters.items()}
+    return {OUTPUT_PATH: _ACTION_PATH_SCHEMA, OUTPUT_METHOD: _METHOD_SCHEMA, **widened}
 
 
 def _or_variable(schema: Any) -> Any:
     if not isinstance(schema, Mapping):
         return schema
-    about = {key: held for key, held in schema.items() if key in _ABOUT}
-    rule = {key: held for key, held in schema.items() if key not in _ABOUT}
+    about = {key: inner for key, inner in schema.items() if key in _ABOUT}
+    rule = {key: inner for key, inner in schema.items() if key not in _ABOUT}
     if not rule or rule == {"type": "string"}:  # takes any string as it is
         return dict(schema)
     return {**about, "anyOf": [rule, dict(_VARIABLE)]}
@@ -105,7 +105,7 @@ def schema_without_meta(schema: Mapping[str, Any]) -> dict[str, Any]:
     own = dict(schema)
     properties, required = own.get("properties"), own.get("required")
     if isinstance(properties, Mapping) and any(name in properties for name in META_PARAMETERS):
-        own["properties"] = {name: held for name, held in properties.items() if name not in META_PARAMETERS}
+        own["properties"] = {name: inner for name, inner in properties.items() if name not in META_PARAMETERS}
     if isinstance(required, list) and any(name in required for name in META_PARAMETERS):
         own["required"] = [name for name in required if name not in META_PARAMETERS]
     return own
@@ -119,8 +119,8 @@ def meta_schema(schema: Mapping[str, Any]) -> dict[str, Any] | None:
         isinstance(properties, Mapping) and any(name in properties for name in META_PARAMETERS)
     ):
         return None
-    kept = {key: schema[key] for key in ("$schema", "$defs", "definitions", "properties") if key in schema}
-    return {**kept, "required": needed}
+    outline = {key: schema[key] for key in ("$schema", "$defs", "definitions", "properties") if key in schema}
+    return {**outline, "required": needed}
 
 
 def fixed_output_path(schema: Mapping[str, Any]) -> str | None:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from plangate.spec.problems import json_pointer
+from plangate.json_pointer import json_pointer
 
 DAGGER: Final = "\u2020"
 PATTERN: Final = f"^{DAGGER}"
@@ -75,7 +75,7 @@ class Expression:
 
 
 def parse(text: str) -> Expression | str:
-    """Return what a string stands for: an expression, or the text itself (without the dagger that escapes another).
+    """Parse a string: return an expression, or the literal text with an escaped dagger unescaped.
 
     Raises InvalidVariable for a string that starts with one dagger and is neither.
 
@@ -206,7 +206,7 @@ def evaluate(expression: Expression, lookup: Lookup) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class VariableUse:
-    """A variable in a value: where it stands (keys and indexes), how it is written, and what it says."""
+    """A variable in a value: its place (keys and indexes), its text, and its parsed form."""
 
     place: tuple[str | int, ...]
     text: str
@@ -232,7 +232,7 @@ class VariableProblem:
 
 def find_variables(value: Any) -> tuple[list[VariableUse], list[VariableProblem]]:
     """Return every variable in a JSON value, in order, and every invalid one."""
-    found: list[VariableUse] = []
+    uses: list[VariableUse] = []
     problems: list[VariableProblem] = []
     for place, text in _dagger_strings(value):
         try:
@@ -241,8 +241,8 @@ def find_variables(value: Any) -> tuple[list[VariableUse], list[VariableProblem]
             problems.append(VariableProblem(place, text, str(error)))
         else:
             if isinstance(parsed, Expression):
-                found.append(VariableUse(place, text, parsed))
-    return found, problems
+                uses.append(VariableUse(place, text, parsed))
+    return uses, problems
 
 
 def replace_variables(value: Any, values: Callable[[str], Any]) -> Any:
@@ -253,12 +253,12 @@ def replace_variables(value: Any, values: Callable[[str], Any]) -> Any:
     if isinstance(value, str):
         return values(value) if value.startswith(DAGGER) else value
     if isinstance(value, dict):
-        return {key: replace_variables(held, values) for key, held in value.items()}
+        return {key: replace_variables(item, values) for key, item in value.items()}
     if isinstance(value, list):
-        return [replace_variables(held, values) for held in value]
+        return [replace_variables(item, values) for item in value]
     if _is_scalar(value) or not isinstance(value, Mapping):
         return value
-    return {key: replace_variables(held, values) for key, held in value.items()}
+    return {key: replace_variables(item, values) for key, item in value.items()}
 
 
 def _is_scalar(value: Any) -> bool:
@@ -270,13 +270,13 @@ def _is_scalar(value: Any) -> bool:
 def _dagger_strings(value: Any) -> Iterator[tuple[tuple[str | int, ...], str]]:
     stack: list[tuple[tuple[str | int, ...], Any]] = [((), value)]
     while stack:
-        place, held = stack.pop()
-        if isinstance(held, str):
-            if held.startswith(DAGGER):
-                yield place, held
-        elif isinstance(held, list):
-            items = reversed(list(enumerate(held)))
+        place, item = stack.pop()
+        if isinstance(item, str):
+            if item.startswith(DAGGER):
+                yield place, item
+        elif isinstance(item, list):
+            items = reversed(list(enumerate(item)))
             stack.extend(((*place, n), inner) for n, inner in items if not _is_scalar(inner))
-        elif not _is_scalar(held) and isinstance(held, Mapping):
-            fields = reversed(list(held.items()))
+        elif not _is_scalar(item) and isinstance(item, Mapping):
+            fields = reversed(list(item.items()))
             stack.extend(((*place, key), inner) for key, inner in fields if not _is_scalar(inner))

@@ -182,15 +182,15 @@ class DirectoryWorkspace:
         *folders, name = self._names(path)
         with self._directory(path, folders, create=True) as folder:
             try:
-                held = os.stat(name, dir_fd=folder, follow_symlinks=False)
+                status = os.stat(name, dir_fd=folder, follow_symlinks=False)
             except FileNotFoundError:
                 self._check_lookalike(folder, path, name)
                 mode = 0o644
             else:
-                if not stat.S_ISREG(held.st_mode):
-                    what = "a directory" if stat.S_ISDIR(held.st_mode) else "not a regular file"
+                if not stat.S_ISREG(status.st_mode):
+                    what = "a directory" if stat.S_ISDIR(status.st_mode) else "not a regular file"
                     raise paths.path_error(path, f"it is {what}")
-                mode = stat.S_IMODE(held.st_mode)
+                mode = stat.S_IMODE(status.st_mode)
             temporary = _TEMPORARY + secrets.token_hex(8)
             file = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600, dir_fd=folder)
             try:
@@ -205,9 +205,9 @@ class DirectoryWorkspace:
 
     @staticmethod
     def _check_lookalike(folder: int, path: str, name: str) -> None:
-        """Raise PathRejected for a new name that looks like one that is there."""
-        wanted = paths.skeleton(name)
-        alike = next((n for n in os.listdir(folder) if n != name and paths.skeleton(n) == wanted), None)
+        """Raise PathRejected for a new name that looks like an existing one."""
+        skeleton = paths.skeleton(name)
+        alike = next((n for n in os.listdir(folder) if n != name and paths.skeleton(n) == skeleton), None)
         if alike is not None:
             raise paths.path_error(path, f"{name!a} looks like {alike!a}, which is there already")
 
@@ -222,21 +222,23 @@ class DirectoryWorkspace:
         except NotADirectoryError:
             with self._file(prefix[:-1]) as file:
                 return f"{prefix[:-1]} ({os.fstat(file).st_size} bytes)"
-        shown = [f"{name}/" if size is None else f"{name} ({size} bytes)" for name, size in sorted(entries)]
-        return truncate_lines(shown, LISTED) or "[The workspace is empty.]"
+        lines = [f"{name}/" if size is None else f"{name} ({size} bytes)" for name, size in sorted(entries)]
+        return truncate_lines(lines, LISTED) or "[The workspace is empty.]"
 
     def _glob(self, args: dict[str, Any]) -> str:
         pattern = regex.compile_glob(args["pattern"])
-        files, cut = self._walk("")
-        found = [path for path, _ in files if pattern.matches(path)]
-        return "\n".join([*([truncate_lines(found, LISTED)] if found else ["[No file matches.]"]), *cut])
+        files, notes = self._walk("")
+        matches = [path for path, _ in files if pattern.matches(path)]
+        return "\n".join(
+            [*([truncate_lines(matches, LISTED)] if matches else ["[No file matches.]"]), *notes]
+        )
 
     def _grep(self, args: dict[str, Any]) -> str:
         pattern = Pattern(args["pattern"], ignore_case=args.get("ignoreCase", False))
         among = regex.compile_glob(args["glob"]) if "glob" in args else None
         prefix = paths.folder_prefix(args.get("path"))
-        files, cut = self._walk(prefix)
-        found: list[str] = []
+        files, notes = self._walk(prefix)
+        matches: list[str] = []
         skipped, left = 0, SEARCHED_ALL_BYTES
         for path, size in files:
             if among is not None and not among.matches(path):
@@ -246,18 +248,20 @@ class DirectoryWorkspace:
                 continue
             left -= size
             with contextlib.suppress(WorkspaceError), self._file(path) as file:  # gone meanwhile
-                found += matching_lines(pattern, path, _read_all(file), MATCHES + 1 - len(found))
-            if (shown := count_fitting_lines(found, MATCHES)) < len(found):
-                found[shown:] = [f"[More lines match than {shown}: make the pattern or the path narrower.]"]
+                matches += matching_lines(pattern, path, _read_all(file), MATCHES + 1 - len(matches))
+            if (fitting := count_fitting_lines(matches, MATCHES)) < len(matches):
+                matches[fitting:] = [
+                    f"[More lines match than {fitting}: make the pattern or the path narrower.]"
+                ]
                 break
         if skipped:
-            found.append(f"[{skipped} files were too large to be searched.]")
-        return "\n".join([*(found or ["[No line matches.]"]), *cut])
+            matches.append(f"[{skipped} files were too large to be searched.]")
+        return "\n".join([*(matches or ["[No line matches.]"]), *notes])
 
     def _walk(self, prefix: str) -> tuple[list[tuple[str, int]], list[str]]:
         """Return the files below a folder (or the file itself) with their sizes, ordered by path, and a note if
         there are too many to look at."""
-        found: list[tuple[str, int]] = []
+        matches: list[tuple[str, int]] = []
         left = [prefix]
         while left:
             at = left.pop()
@@ -273,12 +277,12 @@ class DirectoryWorkspace:
                 if at == prefix:
                     raise
                 continue
-            found += [(f"{at}{name}", size) for name, size in entries if size is not None]
-            if len(found) > MAX_FILES:
+            matches += [(f"{at}{name}", size) for name, size in entries if size is not None]
+            if len(matches) > MAX_FILES:
                 note = f"[Only {MAX_FILES} files were looked at: name a directory.]"
-                return sorted(found)[:MAX_FILES], [note]
+                return sorted(matches)[:MAX_FILES], [note]
             left += [f"{at}{name}/" for name, size in entries if size is None]
-        return sorted(found), []
+        return sorted(matches), []
 
     def published_files(self, path: str) -> list[str]:
         """Return the paths of the files at a path, or below it if it is a directory.
@@ -294,10 +298,10 @@ class DirectoryWorkspace:
             ...     return len(workspace.published_files("reports"))
         """
         try:
-            files, cut = self._walk(paths.normalize(path) + "/")
+            files, notes = self._walk(paths.normalize(path) + "/")
         except paths.PathRejected as error:
             raise WorkspaceError("path_not_allowed", str(error)) from error
-        if cut:
+        if notes:
             raise WorkspaceError("too_many_files", f"{path} has more than {MAX_FILES} files: publish less.")
         if not files:
             raise WorkspaceError(
@@ -330,7 +334,7 @@ class DirectoryWorkspace:
         """Return the names of a normalized path. Raise PathRejected for one that is not served."""
         names = path.split("/")
         for name in names:
-            if not _is_served(name):
+            if not _is_visible(name):
                 raise paths.path_error(path, f"{name!r} is not served")
         return names
 
@@ -359,8 +363,8 @@ class DirectoryWorkspace:
         except OSError as error:
             if error.errno not in (errno.ENOTDIR, errno.ELOOP):
                 raise
-            held = os.stat(name, dir_fd=folder, follow_symlinks=False)
-            if stat.S_ISLNK(held.st_mode):
+            status = os.stat(name, dir_fd=folder, follow_symlinks=False)
+            if stat.S_ISLNK(status.st_mode):
                 raise paths.path_error(path, f"{name!r} is a link, and no link is followed") from None
             if create:
                 raise paths.path_error(path, f"{name!r} is a file, and nothing can be below it") from None
@@ -374,7 +378,7 @@ class DirectoryWorkspace:
 
     @contextmanager
     def _file(self, path: str) -> Iterator[int]:
-        """Open a regular file for reading. Raise WorkspaceError, which says what is there instead."""
+        """Open a regular file for reading. Raise WorkspaceError, which describes what exists instead."""
         *folders, name = self._names(path)
         try:
             with self._directory(path, folders) as folder:
@@ -399,19 +403,19 @@ class DirectoryWorkspace:
 def _entries(folder: int) -> Iterator[tuple[str, int | None]]:
     """Yield the names in a directory that are served, with the sizes of files, and None for directories."""
     for name in os.listdir(folder):
-        if not _is_served(name) or not _is_valid(name):
+        if not _is_visible(name) or not _is_valid(name):
             continue
         try:
-            held = os.stat(name, dir_fd=folder, follow_symlinks=False)
+            status = os.stat(name, dir_fd=folder, follow_symlinks=False)
         except FileNotFoundError:
             continue
-        if stat.S_ISDIR(held.st_mode):
+        if stat.S_ISDIR(status.st_mode):
             yield name, None
-        elif stat.S_ISREG(held.st_mode):
-            yield name, held.st_size
+        elif stat.S_ISREG(status.st_mode):
+            yield name, status.st_size
 
 
-def _is_served(name: str) -> bool:
+def _is_visible(name: str) -> bool:
     return name.lower() not in HIDDEN and not name.startswith(_TEMPORARY)
 
 

@@ -58,12 +58,12 @@ def _normalize(path: str, original: str) -> str:
         raise path_error(original, f"it has {len(names)} names, and at most {MAX_PATH_DEPTH} are allowed")
     for name in names:
         _validate_name(original, name)
-    made = "/".join(names)
-    if len(made.encode()) > MAX_PATH_BYTES:
+    joined = "/".join(names)
+    if len(joined.encode()) > MAX_PATH_BYTES:
         raise path_error(
-            original, f"it has {len(made.encode())} bytes, and at most {MAX_PATH_BYTES} are allowed"
+            original, f"it has {len(joined.encode())} bytes, and at most {MAX_PATH_BYTES} are allowed"
         )
-    return made
+    return joined
 
 
 def normalize_prefix(prefix: str) -> str:
@@ -90,8 +90,8 @@ def skeleton(path: str) -> str:
 def _fold(char: str) -> str:
     if char.isascii():
         return char
-    found = min(skeletons(char))
-    return found.upper() if char.isupper() else found
+    skeleton = min(skeletons(char))
+    return skeleton.upper() if char.isupper() else skeleton
 
 
 def ancestors(path: str) -> list[str]:
@@ -101,8 +101,8 @@ def ancestors(path: str) -> list[str]:
 
 
 def path_error(path: str, why: str) -> PathRejected:
-    shown = path if len(path) <= 80 else path[:79] + "…"
-    return PathRejected(f"The path {shown!a} is not allowed: {why}.")
+    quoted = path if len(path) <= 80 else path[:79] + "…"
+    return PathRejected(f"The path {quoted!a} is not allowed: {why}.")
 
 
 def _validate_char(path: str, char: str) -> None:

@@ -51,8 +51,8 @@ def compile_glob(pattern: str) -> Pattern:
             continue
         end = pattern.find("]", at + 2) if char == "[" else -1
         if end > 0:
-            held = pattern[at + 1 : end].replace("\\", "\\\\").replace("[", "\\[").replace("^", "\\^")
-            out.append(f"[{'^/' + held[1:] if held.startswith('!') else held}]")
+            members = pattern[at + 1 : end].replace("\\", "\\\\").replace("[", "\\[").replace("^", "\\^")
+            out.append(f"[{'^/' + members[1:] if members.startswith('!') else members}]")
             at = end + 1
             continue
         out.append({"*": "[^/]*", "?": "[^/]"}.get(char) or escape(char))

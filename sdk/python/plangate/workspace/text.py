@@ -26,7 +26,7 @@ LISTED: Final = 500
 MATCHES: Final = 200
 MATCH_CHARS: Final = 300
 SNIFF_BYTES: Final = 8192
-_MAX_HELD_BYTES: Final = 4 * MAX_LINE_CHARS + 4
+_MAX_PARTIAL_BYTES: Final = 4 * MAX_LINE_CHARS + 4
 
 
 class NotText(ValueError):
@@ -70,7 +70,7 @@ class LineWindow:
         self._has_more = False
 
     def feed(self, piece: bytes) -> bool:
-        """Process a piece; return whether no more are needed. Raise NotText."""
+        """Process a piece; return whether enough has been read. Raise NotText."""
         if b"\0" in piece or not (self._is_sniffed or is_text(piece)):
             raise NotText
         self._is_sniffed = True
@@ -103,7 +103,7 @@ class LineWindow:
         return len(self._lines) >= self._limit or self._bytes >= MAX_TEXT_BYTES
 
     def _append(self, part: bytes) -> None:
-        self._line += part[: max(0, _MAX_HELD_BYTES - len(self._line))]
+        self._line += part[: max(0, _MAX_PARTIAL_BYTES - len(self._line))]
         self._size += len(part)
 
     def _close(self) -> None:
@@ -125,11 +125,11 @@ class LineWindow:
                 if self._offset == 1
                 else f"[The file has fewer than {self._offset} lines.]"
             )
-        shown = "\n".join(self._lines)
+        page = "\n".join(self._lines)
         if not self._has_more:
-            return shown
+            return page
         last = self._offset + len(self._lines) - 1
-        return f"{shown}\n[Lines {self._offset} to {last} of more; continue with offset {last + 1}.]"
+        return f"{page}\n[Lines {self._offset} to {last} of more; continue with offset {last + 1}.]"
 
 
 def count_fitting_lines(lines: Sequence[str], most: int) -> int:
@@ -156,7 +156,7 @@ def replace_once(text: str, old: str, new: str) -> str | int:
 
 
 def match_count_error(path: str, count: int) -> str:
-    """Return what a model is told if its old text does not occur exactly once."""
+    """Return the error for a model whose old text does not occur exactly once."""
     if count == 0:
         return f"The old text does not occur in {path}: read it, and give the text exactly as it is there."
     return f"The old text occurs {count} times in {path}: give more of what stands around the one you mean."
@@ -164,21 +164,23 @@ def match_count_error(path: str, count: int) -> str:
 
 def truncate_lines(lines: Iterable[str], most: int) -> str:
     """Return the first lines, and a note about the rest."""
-    shown = list(lines)
-    if (fit := count_fitting_lines(shown, most)) < len(shown):
-        shown[fit:] = [f"[{len(shown) - fit} more: name a directory, or a narrower pattern.]"]
-    return "\n".join(shown)
+    fitting_lines = list(lines)
+    if (fit := count_fitting_lines(fitting_lines, most)) < len(fitting_lines):
+        fitting_lines[fit:] = [f"[{len(fitting_lines) - fit} more: name a directory, or a narrower pattern.]"]
+    return "\n".join(fitting_lines)
 
 
 def matching_lines(pattern: Pattern, path: str, data: bytes, most: int) -> list[str]:
     """Return at most `most` lines of a file that match, each with its path and number."""
     if not is_text(data):
         return []
-    found: list[str] = []
+    matches: list[str] = []
     for number, line in enumerate(data.decode("utf-8", "replace").split("\n"), 1):
         text = line.removesuffix("\r")
         if pattern.matches(text):
-            found.append(f"{path}:{number}: {text if len(text) <= MATCH_CHARS else text[:MATCH_CHARS] + '…'}")
-            if len(found) == most:
+            matches.append(
+                f"{path}:{number}: {text if len(text) <= MATCH_CHARS else text[:MATCH_CHARS] + '…'}"
+            )
+            if len(matches) == most:
                 break
-    return found
+    return matches

@@ -7,6 +7,7 @@ whose result is the form that is registered. Field names and meanings are those 
 from plangate.spec.models.agents import PLAN_ROLES, AgentSpec, PlanOrName, Role, TextOrLayers
 from plangate.spec.models.declared import (
     DisplayAlias,
+    FactSpec,
     PlanSpec,
     ReferenceSpec,
     ToolAnnotations,
@@ -47,6 +48,7 @@ __all__ = [
     "ClientPredicate",
     "DEFAULT_SPEC_NAME",
     "DisplayAlias",
+    "FactSpec",
     "FreeArguments",
     "Interpreter",
     "LimitsSpec",

@@ -76,7 +76,7 @@ class AgentSpec(SpecModel):
         system_prompt: Its prompt, as it is registered.
         routes: The names of the agents that it may call.
         tools: The tools that it may call: names, or in Python ToolSpecs.
-        toolkits: Sets of builtin tools: ids or ToolkitSpecs.
+        toolkits: Sets of built-in tools: ids or ToolkitSpecs.
         max_turns: How many model turns a run may take.
         plan: What a planner makes and an executor executes; unset, the only plan of the runtime.
         output_schema: What its final answer must match.
@@ -128,15 +128,15 @@ class AgentSpec(SpecModel):
         """Set `stateful` as the role does, and keep apart the tools that are given as objects."""
         if not isinstance(data, Mapping):
             return handler(data)
-        written = dict(data)
-        if written.get("stateful") is None and isinstance(written.get("role"), str):
-            written["stateful"] = written["role"] in STATEFUL_ROLES
-        tools = written.get("tools")
+        fields = dict(data)
+        if fields.get("stateful") is None and isinstance(fields.get("role"), str):
+            fields["stateful"] = fields["role"] in STATEFUL_ROLES
+        tools = fields.get("tools")
         bound: list[ToolSpec] = []
         if isinstance(tools, list | tuple):
             bound = [tool for tool in tools if isinstance(tool, ToolSpec)]
-            written["tools"] = tuple(tool.name if isinstance(tool, ToolSpec) else tool for tool in tools)
-        agent = handler(written)
+            fields["tools"] = tuple(tool.name if isinstance(tool, ToolSpec) else tool for tool in tools)
+        agent = handler(fields)
         agent._bound = tuple(bound)
         return agent
 

@@ -1,4 +1,4 @@
-"""What a runtime declares: plans, references, tools and toolkits."""
+"""Declarations of a runtime: plans, references, tools and toolkits."""
 
 from __future__ import annotations
 
@@ -35,17 +35,20 @@ from plangate.spec.base import (
 )
 from plangate.spec.models.rules import Rule
 from plangate.spec.transports import ClientTransport, Replay, Transport
-from plangate.statuses import PlanStatus
+from plangate.statuses import FactKind, PlanStatus
 
 MAX_EXPRESSION_CHARS: Final = 10_000
+MAX_FACTS: Final = 6
+MAX_LABEL_CHARS: Final = 100
+MAX_UNIT_CHARS: Final = 20
 Expression = Annotated[str, Field(max_length=MAX_EXPRESSION_CHARS)]
 
 
 class DisplayAlias(SpecModel):
-    """What people read in place of a plan's status.
+    """A display name for a status of plans.
 
     Args:
-        status: `"draft"`, `"approved"`, `"executing"`, `"executed"` or `"failed"`.
+        status: A stored status of a plan, such as `"draft"`.
         alias: Its name for people.
 
     Raises:
@@ -96,7 +99,7 @@ class ReferenceSpec(SpecModel):
 
 
 class ToolAnnotations(SpecModel):
-    """What a tool promises: to change nothing, or nothing more when it is called again.
+    """Promises of a tool: that it changes nothing, or nothing more when it is repeated.
 
     Args:
         read_only: A call changes nothing.
@@ -119,7 +122,7 @@ class ToolSpec(SpecModel):
 
     Args:
         name: What the model calls it.
-        description: What the model is told of it.
+        description: The description that the model reads.
         input_schema: Whatever `normalize_schema` takes; arguments are validated against it.
         output_schema: What results must match.
         approval: `"always"`, `"never"`, or an ApprovalRule; unset or `"default"`, what agent and runtime say.
@@ -149,7 +152,7 @@ class ToolSpec(SpecModel):
     transport: Transport = ClientTransport()
 
     def replay_rule(self) -> Replay:
-        """Return whether a call may be repeated: the spec's value, else "safe" if read-only or idempotent."""
+        """Return the replay rule: the spec's value, else "safe" for read-only or idempotent tools, else "never"."""
         if self.replay is not None:
             return self.replay
         promises = self.annotations
@@ -160,6 +163,43 @@ def _schema_or_tools(schema: dict[str, Any], model: type[BaseModel]) -> None:
     """Describe a plan on the wire: a schema is not required if there are tools."""
     describe_on_wire(schema, model)
     schema["required"].remove("schema")
+
+
+class FactSpec(SpecModel):
+    """A fact that approvals of a plan show. The service computes it when the plan reaches its gate; no model writes it.
+
+    Args:
+        expression: JMESPath over the stored body, with values in the place of variables and each reference's glimpse
+            beside its handle. `decimal_sum` adds decimal strings and integers exactly.
+        label: Its name for people; the key of the fact if unset.
+        unit: What the value counts, such as `"USD"`.
+        kind: `"decimal"` (a decimal string or an integer), `"integer"` or `"text"`. Any other value is a failure. Unset
+            accepts any JSON but null.
+
+    Raises:
+        pydantic.ValidationError: (a ValueError) for a malformed field.
+
+    Example:
+        >>> FactSpec(expression="decimal_sum(actions[].payload.amount)", unit="USD", kind="decimal").to_wire()
+        {'expression': 'decimal_sum(actions[].payload.amount)', 'unit': 'USD', 'kind': 'decimal'}
+    """
+
+    expression: Expression
+    label: Annotated[str, Field(min_length=1, max_length=MAX_LABEL_CHARS)] | None = None
+    """Its name for people; the key of the fact if unset."""
+    unit: Annotated[str, Field(min_length=1, max_length=MAX_UNIT_CHARS)] | None = None
+    """What the value counts, such as `USD`."""
+    kind: FactKind | None = None
+
+
+ActionKey = Annotated[tuple[Key, ...], Field(min_length=1), at_most(MAX_ITEMS)]
+"""Names of fields of an action."""
+
+FactOrExpression = Annotated[
+    FactSpec,
+    BeforeValidator(lambda value: {"expression": value} if isinstance(value, str) else value),
+    Shorthand(type="string", maxLength=MAX_EXPRESSION_CHARS, description="The `expression` alone."),
+]
 
 
 class PlanSpec(SpecModel):
@@ -174,6 +214,8 @@ class PlanSpec(SpecModel):
             tool carries it out.
         display_aliases: What people read in place of a status; one for each.
         variables: Whether daggers are allowed without the toolkit `variables`.
+        glimpse: Up to six facts that approvals show, by name: a FactSpec, or a JMESPath expression alone.
+        action_keys: The fields that identify an action, by its kind, when revisions are compared.
 
     Raises:
         pydantic.ValidationError: (a ValueError) for a malformed field. `define_plan` says more.
@@ -192,23 +234,26 @@ class PlanSpec(SpecModel):
     tools: Annotated[tuple[Key, ...], at_most(MAX_ITEMS)] = ()
     display_aliases: Annotated[tuple[DisplayAlias, ...], at_most(MAX_ITEMS)] = ()
     variables: Flag = False
+    glimpse: Annotated[dict[Key, FactOrExpression], at_most(MAX_FACTS)] = Field(default_factory=dict)
+    action_keys: Annotated[dict[Key, ActionKey], at_most(MAX_ITEMS)] = Field(default_factory=dict)
 
     _bound: tuple[ToolSpec, ...] = PrivateAttr(default=())
 
     @model_validator(mode="wrap")
     @classmethod
     def _complete(cls, data: Any, handler: ModelWrapValidatorHandler[Self]) -> Self:
-        """Keep apart the tools that are given as objects; with tools, `schema` may be left out."""
+        """Store tools that are ToolSpec objects separately and keep their names in `tools`. With tools, `schema` is
+        optional."""
         if not isinstance(data, Mapping):
             return handler(data)
-        written, tools = dict(data), data.get("tools")
+        fields, tools = dict(data), data.get("tools")
         bound: list[ToolSpec] = []
         if isinstance(tools, list | tuple):
             bound = [tool for tool in tools if isinstance(tool, ToolSpec)]
-            written["tools"] = tuple(tool.name if isinstance(tool, ToolSpec) else tool for tool in tools)
-        if tools and written.get("schema") is None and written.get("schema_") is None:
-            written = {key: held for key, held in written.items() if key != "schema_"} | {"schema": {}}
-        plan = handler(written)
+            fields["tools"] = tuple(tool.name if isinstance(tool, ToolSpec) else tool for tool in tools)
+        if tools and fields.get("schema") is None and fields.get("schema_") is None:
+            fields = {key: value for key, value in fields.items() if key != "schema_"} | {"schema": {}}
+        plan = handler(fields)
         plan._bound = tuple(bound)
         return plan
 
@@ -254,7 +299,7 @@ class ToolkitConfig(SpecModel):
 
 
 class ToolkitSpec(SpecModel):
-    """A set of builtin tools by its id; a bare string is the id alone.
+    """A set of built-in tools by its id; a bare string is the id alone.
 
     Args:
         id: `"plans"`, `"references"`, and the others of the service.

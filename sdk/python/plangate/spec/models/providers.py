@@ -1,4 +1,4 @@
-"""Which model thinks, and who runs it."""
+"""Models and their providers."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _PROJECT: Final = re.compile(r"[a-z0-9][a-z0-9.:-]{0,62}")
 
 
 class ModelSpec(SpecModel):
-    """Which model thinks: its id at the vendor and the name of a provider.
+    """A model: its id at the vendor and the name of a provider.
 
     `thinking` and `extra` go into the vendor's request as they are.
 
@@ -77,7 +77,7 @@ class ProviderSpec(SpecModel):
     the operator allows it for the tenant.
 
     Args:
-        kind: `"anthropic"`, `"openai"`, `"bedrock"`, `"vertex"`, `"scripted"`, `"mock"` or `"noop"`.
+        kind: The kind of the provider, such as `"anthropic"`; unset, its name.
         api_key: `{"secret": name}`, or the key.
         api_key_env: The name of a variable of the service.
         base_url: Where requests go, in place of the vendor's own address.

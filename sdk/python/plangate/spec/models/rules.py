@@ -22,7 +22,7 @@ from plangate.spec.base import (
 
 
 class Quorum(SpecModel):
-    """Who must approve: `minimum` different principals; `not_requester`: none of them asked for it.
+    """The required approvers: `minimum` different principals; `not_requester` excludes the requester.
 
     Args:
         minimum: How many.
@@ -122,7 +122,7 @@ Rule = Annotated[
 
 
 class ApprovalPolicies(SpecModel):
-    """A rule for each of the two channels; one that is unset leaves it to what stands below.
+    """A rule for each of the two channels; an unset rule falls through to the next level.
 
     Args:
         plans: The rule for executing plans: `"always"` or `"never"`, or an ApprovalRule of these kinds.

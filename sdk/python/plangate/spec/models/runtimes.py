@@ -34,7 +34,7 @@ DEFAULT_SPEC_NAME: Final = "default"
 
 
 class TenantSpec(SpecModel):
-    """Whose runtime it is: `resource_id` is the tenant's id; `version` is a label, never prompt content.
+    """The tenant of a runtime: `resource_id` is the tenant's id; `version` is a label, never prompt content.
 
     Args:
         resource_id: The tenant's id: lower-case letters, digits, `_` and `-`.
@@ -65,9 +65,11 @@ class LimitsSpec(SpecModel):
         max_depth: How deep agents call agents; unset, 8.
         max_parallel_tools: Calls at the same time; unset, 8.
         max_parallel_actions: Actions of a plan at the same time.
+        tool_result_max_bytes: How large a tool's result may be in a prompt, from 1 KiB to 1 MiB; unset, 64 KiB.
+            A larger one becomes a reference.
 
     Raises:
-        pydantic.ValidationError: (a ValueError) for what is not above 0.
+        pydantic.ValidationError: (a ValueError) for what is not above 0 or out of its range.
 
     Example:
         >>> LimitsSpec(max_cost_usd=5.0).to_wire()
@@ -81,11 +83,12 @@ class LimitsSpec(SpecModel):
     max_depth: Count | None = None
     max_parallel_tools: Count | None = None
     max_parallel_actions: Count | None = None
+    tool_result_max_bytes: Annotated[int, Field(strict=True, ge=1024, le=1024 * 1024)] | None = None
 
 
 def _no_storage(value: Any) -> None:
     """Drop storage factories that are all null: other harnesses of this family send them."""
-    if value is None or (isinstance(value, Mapping) and all(held is None for held in value.values())):
+    if value is None or (isinstance(value, Mapping) and all(item is None for item in value.values())):
         return
     raise PydanticCustomError("storage", "the service owns its storage: leave this out, or null")
 
