@@ -337,10 +337,9 @@ def describe_error(error: Exception) -> str | None:
             for e in error.errors(include_input=False)
         ]
         return f"a setting is not valid: {'; '.join(details)}"
-    cause = database.driver_error(error)
-    if isinstance(cause, database.ACCESS_ERRORS):
-        return f"the database of DATABASE_URL rejected this process: {cause}."
-    return f"the database cannot be reached: {cause}" if database.is_outage(error) else None
+    if isinstance(error, database.ACCESS_ERRORS):
+        return f"the database of DATABASE_URL rejected this process: {error}."
+    return f"the database cannot be reached: {error}" if database.is_outage(error) else None
 
 
 plugin = CommandPlugin(commands, describe_error)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -59,7 +60,7 @@ def nodes(plan: dict[str, Any]) -> Iterator[dict[str, Any]]:
 
 async def rows_read(plangate: World, sql: str, *args: Any) -> float:
     """How many rows the parts of a plan took from tables."""
-    found = await plangate.value(f"EXPLAIN (ANALYZE, FORMAT JSON) {sql}", *args)
+    found = json.loads(await plangate.value(f"EXPLAIN (ANALYZE, FORMAT JSON) {sql}", *args))
     scans = [node for node in nodes(found[0]["Plan"]) if "Relation Name" in node]
     return float(
         sum((n["Actual Rows"] + n.get("Rows Removed by Filter", 0)) * n["Actual Loops"] for n in scans)

@@ -12,6 +12,8 @@ from contextlib import asynccontextmanager
 import pytest
 
 from app.api.database_startup import wait_for_database
+from app.base.errors import Unavailable
+from app.base.postgres.database import open_database
 from app.deployment import Deployment
 from tests.support.cluster import Cluster
 from tests.support.service import ROOT, plain_environment
@@ -141,6 +143,20 @@ async def test_startup_does_not_wait_for_a_wrong_password_or_database(
         f"plangate: the database of DATABASE_URL rejected this process: {refusal[1]}."
     )
     assert capsys.readouterr().out == "", "it does not say that it waits"
+
+
+async def test_a_database_that_starts_again_is_unavailable_to_a_running_process(
+    site: Deployment, front: Front
+) -> None:
+    """Not a defect that the log shows with a trace: a client gets a 503 and tries again."""
+    database = open_database(address(site, front))
+    async with front.open():
+        front.refusal = RECOVERING
+        with pytest.raises(Unavailable):
+            await database.ping()
+        front.refusal = None
+        await database.ping()
+        await database.aclose()
 
 
 async def test_startup_gives_up_after_its_wait(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from datetime import UTC, datetime
 from typing import Any
 
@@ -70,7 +71,7 @@ async def test_rows_read_grow_linearly_with_calls(
             await tx.run("SET LOCAL work_mem = '64kB'")
             asked = (datetime(2026, 2, 1, tzinfo=UTC), datetime(2026, 2, 2, tzinfo=UTC), None, 50)
             found = await tx.value(f"EXPLAIN (ANALYZE, FORMAT JSON) {sql}", "acme", *asked)
-        assert rows_of(found[0]["Plan"]) < 200 * 2000, by
+        assert rows_of(json.loads(found)[0]["Plan"]) < 200 * 2000, by
 
 
 async def test_the_uses_of_many_queries_are_estimated(api: Caller, owner: Any) -> None:

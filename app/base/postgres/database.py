@@ -18,7 +18,7 @@ from typing import Any
 
 import asyncpg
 import structlog
-from sqlalchemy.exc import DBAPIError, InvalidatePoolError
+from sqlalchemy.exc import InvalidatePoolError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 
 from app.base.errors import TransactionConflict, Unavailable
@@ -64,18 +64,9 @@ OUTAGE_ERRORS = (
 ACCESS_ERRORS = (asyncpg.InvalidCatalogNameError, asyncpg.InvalidAuthorizationSpecificationError)
 
 
-def driver_error(error: BaseException) -> BaseException:
-    """Return the driver's error where SQLAlchemy wrapped it."""
-    if isinstance(error, DBAPIError) and error.orig is not None:
-        return error.orig.__cause__ or error.orig
-    return error
-
-
 def is_outage(error: BaseException) -> bool:
     """Return whether the error means that the database is unavailable, rather than that a statement is
     wrong."""
-    if isinstance(error, DBAPIError) and error.orig is not None:
-        return error.connection_invalidated or isinstance(driver_error(error), OUTAGE_ERRORS)
     if isinstance(error, asyncpg.InterfaceError):  # asyncpg raises it for wrong arguments too
         return "clos" in str(error) or "not connected" in str(error)
     return isinstance(error, OUTAGE_ERRORS)
@@ -218,10 +209,10 @@ class Database:
                         raw.terminate()  # a server that does not respond would not roll back either
                     await _roll_back(connection)
                     raise
-        except (DBAPIError, *OUTAGE_ERRORS) as error:
+        except OUTAGE_ERRORS as error:
             if not is_outage(error):
                 raise
-            if isinstance(driver_error(error), asyncpg.exceptions.DeadlockDetectedError):
+            if isinstance(error, asyncpg.exceptions.DeadlockDetectedError):
                 raise TransactionConflict(
                     "The transaction conflicted with another one and was rolled back; retry it."
                 ) from error

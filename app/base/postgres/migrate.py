@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import asyncpg
 from sqlalchemy import Connection
+from sqlalchemy.exc import DBAPIError
 from sqlalchemy.util import await_only
 
 from app.base.errors import Unavailable
@@ -57,6 +58,9 @@ async def migrate(dsn: str) -> None:
     try:
         async with engine.connect() as connection:
             await connection.run_sync(_upgrade)
+    except DBAPIError as error:
+        driver_error = error.orig.__cause__ if error.orig else None
+        raise driver_error or error from None  # asyncpg's error, as every other connection raises it
     finally:
         await engine.dispose()
 

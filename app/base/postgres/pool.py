@@ -47,6 +47,7 @@ class ConnectionPool:
     ) -> None:
         dialect: Any = PostgresDialect  # its constructor has no types
         driver = dialect.import_dbapi()
+        self._driver_error: type[Exception] = driver.Error
         self._pool = AsyncAdaptedQueuePool(
             lambda: driver.connect(async_creator_fn=connect),
             pool_size=size,
@@ -64,8 +65,11 @@ class ConnectionPool:
 
     @asynccontextmanager
     async def acquire(self) -> AsyncIterator[PooledConnection]:
-        """Yield a connection. Raise TimeoutError of SQLAlchemy if none is free in time."""
-        connection = PooledConnection(await greenlet_spawn(self._pool.connect))
+        """Yield a connection. Raise TimeoutError of SQLAlchemy if none is free in time, asyncpg's error if none opens."""
+        try:
+            connection = PooledConnection(await greenlet_spawn(self._pool.connect))
+        except self._driver_error as error:
+            raise error.__cause__ or error from None  # SQLAlchemy's adapter wraps errors of asyncpg
         try:
             yield connection
         finally:

@@ -11,7 +11,7 @@ import httpx
 
 from tests.processes.acceptance import specs
 from tests.processes.acceptance.house import House, Ledger
-from tests.processes.acceptance.reader import Reader
+from tests.processes.acceptance.reader import PATIENCE_S, Reader
 from tests.processes.acceptance.verdict import arrivals, judge
 
 
@@ -55,7 +55,7 @@ def check(house: House, reader: Reader, ledger: Ledger) -> None:
 def settle(house: House, reader: Reader) -> int:
     """Follows a query to its end. A claim may lapse while the service is away; then a person looks into the ledger,
     which has the action, and says so. How often that was needed."""
-    settled, deadline = 0, time.monotonic() + 60
+    settled, deadline = 0, time.monotonic() + PATIENCE_S
     while not reader.over:
         assert time.monotonic() < deadline, reader.tail()
         if house.get(f"/queries/{reader.query_id}")["reason"] == "outcome_unknown":

@@ -14,7 +14,7 @@ from tests.processes.acceptance import specs
 from tests.processes.acceptance.house import House
 from tests.processes.acceptance.stubborn import check, plan_and_approve
 
-pytestmark = pytest.mark.long
+pytestmark = [pytest.mark.long, pytest.mark.timeout(400)]
 
 # Too long for three takeovers within the storm: a query that ends its process three times is set aside.
 LEASE_S = 6
