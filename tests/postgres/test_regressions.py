@@ -21,7 +21,7 @@ from app.journal.service import append_events
 from app.journal.streams import Streams
 from app.llm.messages import Text, TextDelta, ToolUse, TurnDone, Usage
 from app.llm.provider import BrokenTurn
-from tests.postgres.test_journal import custom, leased, numbers
+from tests.postgres.journal.test_journal import custom, leased, numbers
 from tests.support import specs
 from tests.support.client import Caller, eventually, good, output_of
 from tests.support.world import World, world

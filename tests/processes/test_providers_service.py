@@ -180,7 +180,9 @@ async def test_300_queries_stream_from_a_model_at_once(
         model = {"id": MODELS["openai"], "provider": "openai"}
         await running.api.register(specs.spec(specs.agent(model=model)))
         queries = []
-        for _ in range(15):  # so that a busy machine is not too slow to accept them within the time of a request
+        for _ in range(
+            15
+        ):  # so that a busy machine is not too slow to accept them within the time of a request
             queries += await asyncio.gather(*(running.api.submit("Hello") for _ in range(20)))
         for query in queries:
             assert (await running.api.ended(query["id"]))["output"] == "Hello there"
