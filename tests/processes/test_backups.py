@@ -120,6 +120,7 @@ def test_a_running_service_is_backed_up_and_restored_elsewhere(running: Running)
         assert http.get(f"/queries/{started['id']}?waitMs=20000").json()["status"] == "succeeded"
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("limit", [50_000, 500_000], ids=["the dump", "a body"])
 def test_a_backup_that_does_not_fit_leaves_nothing(running: Running, limit: int) -> None:
     places = running.at / f"small-{limit}"

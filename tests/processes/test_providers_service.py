@@ -166,6 +166,7 @@ async def test_a_platform_with_missing_fields_is_rejected(service: World) -> Non
     assert LITERAL not in answer.text
 
 
+@pytest.mark.long
 async def test_300_queries_stream_from_a_model_at_once(
     cluster: Cluster, site: Deployment, monkeypatch: pytest.MonkeyPatch
 ) -> None:

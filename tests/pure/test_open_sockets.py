@@ -79,6 +79,7 @@ async def test_closes_a_little_later():
 }
 
 
+@pytest.mark.long
 def test_a_socket_left_open_fails_the_test_that_opened_it(tmp_path: Path) -> None:
     (tmp_path / "conftest.py").write_text(CONFTEST)
     (tmp_path / "pytest.ini").write_text(SETTINGS)

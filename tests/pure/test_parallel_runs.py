@@ -22,6 +22,7 @@ def test_next():
 """
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("passes", [True, False])
 def test_a_lone_surrogate_in_a_report_does_not_end_the_run(tmp_path: Path, passes: bool) -> None:
     (tmp_path / "conftest.py").write_text("from tests.support.reports import pytest_report_to_serializable\n")

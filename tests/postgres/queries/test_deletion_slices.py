@@ -36,6 +36,7 @@ async def full(site: Deployment, cluster: Cluster) -> Full:
         return await filled(before.api)
 
 
+@pytest.mark.long
 @pytest.mark.limits(deletions=DeletionLimits(slice_rows=5, slices_per_turn=1))
 async def test_rows_are_hidden_while_they_are_removed(
     idle: World, full: Full, owner: asyncpg.Connection

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 from typing import Any
 
+import pytest
+
 from app.base.ids import new_id
 from tests.support import specs
 from tests.support.client import Caller, good, inner, output_of, refused
@@ -91,6 +93,7 @@ async def test_a_runtime_sets_how_large_a_result_in_a_prompt_may_be(api: Caller)
         refused(await api.post("/runtimes", spec), 422)
 
 
+@pytest.mark.long
 async def test_expensive_paths_into_very_large_values_are_bounded(api: Caller) -> None:
     await clerk(api)
     value = [{"id": n, "name": f"item {n}"} for n in range(50_000)]

@@ -27,6 +27,7 @@ def large_rows(mib: float = 1.5) -> list[Any]:
     return [{"id": n, "text": "†state.x " + "y" * 90, "none": None} for n in range(int(mib * MIB / 125))]
 
 
+@pytest.mark.long
 async def test_writers_in_two_processes_are_ordered(plangate: World, second: World, api: Caller) -> None:
     """Large documents too, whose next version is made before the transaction: one that was made from an older version
     is made again."""
@@ -55,6 +56,7 @@ def turns(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return note_functions(monkeypatch)
 
 
+@pytest.mark.long
 async def test_a_large_state_behaves_like_a_small_one(api: Caller, turns: list[str]) -> None:
     """Written to, read, shown as it was, forked, listed in a prompt and passed on: in helper processes."""
     await api.register(spec())
@@ -97,6 +99,7 @@ async def test_a_large_state_behaves_like_a_small_one(api: Caller, turns: list[s
     assert turns == ["prompt_section", "fill_record"]
 
 
+@pytest.mark.long
 async def test_a_large_value_passes_a_gate_like_any_other(api: Caller) -> None:
     gated = specs.tool("pay", approval="always", **ANY)
     await api.register(spec(LOOK, gated))
@@ -150,6 +153,7 @@ async def test_a_call_bounds_its_references_like_a_dispatch(api: Caller, owner: 
     assert "error" not in second
 
 
+@pytest.mark.long
 async def test_a_large_document_keeps_to_its_rules(
     plangate: World, api: Caller, turns: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

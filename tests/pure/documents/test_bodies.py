@@ -70,6 +70,7 @@ def test_a_write_that_does_not_fit_its_document_is_rejected() -> None:
     )
 
 
+@pytest.mark.long
 async def test_functions_over_large_documents_give_the_same_in_a_process() -> None:
     """Also their errors, and with the checker of schemas, of which a process has its own."""
     state = {"rows": list(range(100)), "long": "x" * LIMITS.process_bytes}

@@ -141,6 +141,7 @@ def test_dense_objects_share_their_keys() -> None:
     assert sys.getsizeof(dense[-1]) * 2 < sys.getsizeof(plain[-1])
 
 
+@pytest.mark.long
 def test_a_long_document_is_read_in_windows() -> None:
     """Strings, quotes and escapes lie across the borders of what is looked at at once."""
     for shift in range(8):
