@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from app.approvals.models import ApprovalRow, Decision
+from collections.abc import Iterable
+
+from app.approvals.models import ApprovalRow, Decision, Voter
 from app.approvals.principals import is_same_person
 from app.base.errors import Conflict, FieldError, Forbidden, Invalid
+from app.tenancy.models import Caller
 
 
 def validate_decision(row: ApprovalRow, decision: Decision) -> None:
@@ -64,9 +67,20 @@ def expired_error(row: ApprovalRow) -> Conflict:
 
 def validate_not_requester(row: ApprovalRow, decision: Decision) -> None:
     """Raise Forbidden if the requester decides and the rule excludes the requester."""
-    approvers = row.rule.approvers
-    if approvers is not None and approvers.not_requester and is_same_person(decision.by, row.requested_by):
+    if row.excluded_requester is not None and is_same_person(decision.by, row.excluded_requester):
         raise Forbidden("This approval must be decided by someone other than the requester.")
+
+
+def can_decide(caller: Caller, excluded_requester: str | None, voters: Iterable[Voter]) -> bool:
+    """Return whether this caller can decide a pending approval or vote on it: neither the caller nor the caller's key has
+    voted, and the caller is not the requester whom the rule excludes."""
+    if not caller.has_scope("approvals:decide"):
+        return False
+    if excluded_requester is not None and is_same_person(caller.principal, excluded_requester):
+        return False
+    return not any(
+        is_same_person(voter.principal, caller.principal) or voter.key_id == caller.key_id for voter in voters
+    )
 
 
 def has_voted(row: ApprovalRow, decision: Decision) -> bool:

@@ -76,11 +76,17 @@ class EndedApproval:
 
 
 @dataclass(frozen=True, slots=True)
-class VoteRow:
-    """The vote of a principal. With a `scope` they ask for the approval to be remembered."""
+class Voter:
+    """A principal that voted, and the key it acted through."""
 
     principal: str
     key_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class VoteRow(Voter):
+    """The vote of a principal. With a `scope` they ask for the approval to be remembered."""
+
     decision: DecisionWord
     scope: Literal["thread"] | None
     at: datetime
@@ -131,6 +137,12 @@ class ApprovalRow:
         return len({canonical_principal(vote.principal) for vote in self.votes})
 
     @property
+    def excluded_requester(self) -> str | None:
+        """The requester if the rule excludes the requester from deciding; else None."""
+        approvers = self.rule.approvers
+        return self.requested_by if approvers is not None and approvers.not_requester else None
+
+    @property
     def minimum(self) -> int:
         """The number of principals who must approve."""
         return self.rule.approvers.minimum if self.rule.approvers else 1
@@ -165,10 +177,22 @@ class PendingGroup:
 
 
 @dataclass(frozen=True, slots=True)
+class DecidersGroup:
+    """Pending approvals that the same people can decide: everybody but the requester, if the rule excludes the requester,
+    and those who voted."""
+
+    excluded_requester: str | None
+    voters: list[Voter]
+    pending: int
+
+
+@dataclass(frozen=True, slots=True)
 class PendingCounts:
-    """The pending approvals. `is_complete` is False if there are more than were counted."""
+    """The pending approvals, and how many of them the caller can decide. `is_complete` is False if there are more than
+    were counted."""
 
     pending: int
+    can_decide: int
     is_complete: bool
     next_expires_at: datetime | None
     groups: list[PendingGroup]

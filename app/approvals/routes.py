@@ -101,6 +101,14 @@ async def list_approvals(
     ] = None,
     from_: Annotated[Moment | None, Query(alias="from", description="Requested then or later.")] = None,
     to: Annotated[Moment | None, Query(description="Requested before.")] = None,
+    can_decide: Annotated[
+        bool,
+        Query(
+            alias="canDecide",
+            description="Only pending approvals that you can decide or vote on: your key has the scope "
+            "`approvals:decide`, the rule does not exclude you as the requester, and neither you nor your key has voted.",
+        ),
+    ] = False,
     text: Annotated[
         str | None,
         Query(
@@ -110,8 +118,13 @@ async def list_approvals(
         ),
     ] = None,
 ) -> Response:
+    if can_decide and status not in (None, "pending"):
+        raise Invalid(
+            "Only pending approvals can be decided.",
+            [FieldError("query:canDecide", f"cannot be combined with status={status}")],
+        )
     filters = ApprovalFilter(
-        status=status,
+        status="pending" if can_decide else status,
         query_id=query_id,
         thread_id=thread_id,
         kind=kind,
@@ -123,7 +136,8 @@ async def list_approvals(
         before=to,
         text=text,
     )
-    rows, last = await approvals.page(op.tx, page.last("approvals"), page.limit, filters)
+    decider = op.caller if can_decide else None
+    rows, last = await approvals.page(op.tx, page.last("approvals"), page.limit, filters, decider)
     return await op.respond(page.body_until([r.wire() for r in rows], last))
 
 
@@ -133,7 +147,7 @@ async def list_approvals(
     response_model=views.PendingCountsView,
 )
 async def count_pending_approvals(op: ReadOperation, approvals: Approvals) -> Response:
-    return await op.respond(to_wire(views.PendingCountsView, await approvals.count_pending(op.tx)))
+    return await op.respond(to_wire(views.PendingCountsView, await approvals.count_pending(op.tx, op.caller)))
 
 
 @router.get("/approvals/{approval_id}", summary="One approval", response_model=ApprovalInfo)

@@ -47,6 +47,7 @@ from app.events import (
 from app.journal.models import Scope, event
 from app.journal.service import append_events, load_scope
 from app.runtimes.service import Runtimes
+from app.tenancy.models import Caller
 
 PlanGateClosed = Callable[[Tx, ApprovalRow, bytes], Awaitable[None]]
 """Called as `(tx, approval, subject)` in the transaction in which the gate of a plan closes without an approval."""
@@ -273,15 +274,35 @@ class ApprovalService:
         return subject
 
     async def page(
-        self, tx: Tx, after: str | None, limit: int, filters: ApprovalFilter
+        self,
+        tx: Tx,
+        after: str | None,
+        limit: int,
+        filters: ApprovalFilter,
+        decider: Caller | None = None,
     ) -> tuple[list[ApprovalRow], str | None]:
         """Return up to `limit` approvals, newest first, and the id after which the next page begins, or None on the
-        last."""
+        last. With `decider`, approvals that this caller cannot decide are left out of the page."""
         rows, last = await store.page(tx, after=after, limit=limit, filters=filters)
-        return await self._with_votes(tx, rows), last
+        voted = await self._with_votes(tx, rows)
+        if decider is not None:
+            voted = [
+                row
+                for row in voted
+                if row.status == "pending"
+                and decision_rules.can_decide(decider, row.excluded_requester, row.votes)
+            ]
+        return voted, last
 
-    async def count_pending(self, tx: Tx) -> PendingCounts:
-        return await store.count_pending(tx, most=MAX_COUNTED, groups=MAX_GROUPS)
+    async def count_pending(self, tx: Tx, caller: Caller) -> PendingCounts:
+        """Count the pending approvals, and those that this caller can decide."""
+        await tx.set_repeatable_read()
+        can_decide = sum(
+            group.pending
+            for group in await store.count_by_deciders(tx, most=MAX_COUNTED)
+            if decision_rules.can_decide(caller, group.excluded_requester, group.voters)
+        )
+        return await store.count_pending(tx, most=MAX_COUNTED, groups=MAX_GROUPS, can_decide=can_decide)
 
     # -- comments --------------------------------------------------------------------------------------------
 

@@ -15,6 +15,7 @@ from app.approvals.models import (
     ApprovalRequest,
     ApprovalRow,
     Comment,
+    DecidersGroup,
     Decision,
     EndedApproval,
     GateKind,
@@ -22,6 +23,7 @@ from app.approvals.models import (
     GrantRow,
     PendingCounts,
     PendingGroup,
+    Voter,
     VoteRow,
 )
 from app.base.ids import id_range
@@ -138,6 +140,19 @@ WITH counted AS MATERIALIZED (
 SELECT kind, agent, (SELECT name FROM runtimes r WHERE r.tenant_id = $1 AND r.id = runtime_id) AS runtime,
        count(*) AS pending, min(expires_at) AS next_expires_at
   FROM counted GROUP BY 1, 2, 3 ORDER BY pending DESC, kind, agent, runtime
+"""
+# The approvals of COUNT_PENDING, by what `can_decide` needs. Votes void by an edit do not count.
+COUNT_BY_DECIDERS = """
+WITH counted AS MATERIALIZED (
+    SELECT id, edits, CASE WHEN convert_from(rule, 'UTF8')::jsonb #> '{approvers,notRequester}' = 'true' THEN requested_by END
+                      AS excluded_requester
+      FROM approvals WHERE tenant_id = $1 AND status = 'pending' ORDER BY id LIMIT $2),
+voted AS (
+    SELECT v.approval_id, array_agg(v.principal ORDER BY v.principal) AS principals,
+           array_agg(v.key_id ORDER BY v.principal) AS key_ids
+      FROM counted c JOIN approval_votes v ON v.tenant_id = $1 AND v.approval_id = c.id AND v.edits = c.edits GROUP BY 1)
+SELECT excluded_requester, coalesce(principals, '{}') AS principals, coalesce(key_ids, '{}') AS key_ids, count(*) AS pending
+  FROM counted LEFT JOIN voted ON approval_id = id GROUP BY 1, 2, 3
 """
 INSERT_COMMENT = """
 INSERT INTO approval_comments (tenant_id, id, approval_id, principal, text) VALUES ($1, $2, $3, $4, $5)
@@ -351,12 +366,25 @@ async def page(
     return [_approval(row) for row in rows], last
 
 
-async def count_pending(tx: Tx, *, most: int, groups: int) -> PendingCounts:
+async def count_by_deciders(tx: Tx, *, most: int) -> list[DecidersGroup]:
+    """Count up to `most` pending approvals by who cannot decide them."""
+    return [
+        DecidersGroup(
+            row["excluded_requester"],
+            [Voter(*each) for each in zip(row["principals"], row["key_ids"], strict=True)],
+            row["pending"],
+        )
+        for row in await tx.fetch(COUNT_BY_DECIDERS, tx.tenant, most)
+    ]
+
+
+async def count_pending(tx: Tx, *, most: int, groups: int, can_decide: int) -> PendingCounts:
     """Count up to `most` pending approvals. Return at most `groups` groups, the largest first."""
     rows = await tx.fetch(COUNT_PENDING, tx.tenant, most + 1)
     pending = sum(row["pending"] for row in rows)
     return PendingCounts(
         pending=min(pending, most),
+        can_decide=can_decide,
         is_complete=pending <= most,
         next_expires_at=min((row["next_expires_at"] for row in rows), default=None),
         groups=[

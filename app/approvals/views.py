@@ -100,6 +100,8 @@ class PendingCountsView(View):
 
     pending: int
     """How many approvals are pending."""
+    can_decide: int
+    """How many of them you can decide or vote on (`canDecide` in `GET /approvals`)."""
     is_complete: bool
     """False if more are pending than were counted."""
     next_expires_at: datetime | None

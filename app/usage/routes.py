@@ -49,6 +49,13 @@ class TreeParameters(Parameters):
 
 class UsageParameters(Parameters):
     group_by: Annotated[views.GroupBy, Field(description="What each group is of.")] = "day"
+    order: Annotated[
+        views.GroupOrder,
+        Field(
+            description="`cost`: the most expensive groups, up to `limit`; there is no next page. Groups whose cost is not "
+            "known come last, by their tokens."
+        ),
+    ] = "key"
     from_: Annotated[
         Moment | None,
         Field(alias="from", description="Without it, 30 days before `to`. A date is its first moment."),
@@ -94,12 +101,16 @@ async def read_work_record(
 )
 async def read_usage(parameters: Annotated[UsageParameters, Query()], op: ReadOperation) -> Response:
     page = page_of(op.request, parameters.limit, parameters.cursor)
-    position = page.position(f"usage {parameters.group_by} {parameters.from_} {parameters.to}")
+    position = page.position(
+        f"usage {parameters.group_by} {parameters.order} {parameters.from_} {parameters.to}"
+    )
     if position is None:
         within, after = service.TimeRange.from_bounds(parameters.from_, parameters.to), None
     else:  # later pages use the range of the first one
         since, until, after = (str(part) for part in position)
         within = service.TimeRange(datetime.fromisoformat(since), datetime.fromisoformat(until))
-    head, groups, last = await service.usage(op.tx, parameters.group_by, within, after, page.limit)
+    head, groups, last = await service.usage(
+        op.tx, parameters.group_by, parameters.order, within, after, page.limit
+    )
     end = None if last is None else [within.since.isoformat(), within.until.isoformat(), last]
     return await op.respond(head | page.body_until(groups, end))

@@ -15,7 +15,7 @@ from app.base.ids import is_id
 from app.base.postgres.database import Database, StatementTimeout, Tx
 from app.usage import store
 from app.usage.models import WorkFilter, WorkRow, record_wire, summary_wire, tree_wire
-from app.usage.views import GroupBy
+from app.usage.views import GroupBy, GroupOrder
 
 MAX_TREE_RECORDS = 20_000
 MAX_SCANNED_RECORDS = 5_000  # per page, however few of them match
@@ -112,12 +112,19 @@ class TimeRange:
 
 
 async def usage(
-    tx: Tx, by: GroupBy, within: TimeRange, after: str | None, limit: int
+    tx: Tx, by: GroupBy, order: GroupOrder, within: TimeRange, after: str | None, limit: int
 ) -> tuple[dict[str, Any], list[dict[str, Any]], str | None]:
-    """Return the sums of the range, its groups, and the key after which the next page begins, if any. Raise Invalid."""
+    """Return the sums of the range, its groups, and the key after which the next page begins, if any. In the order of
+    costs, there is no next page. Raise Invalid."""
     try:
         total, groups = await store.usage(
-            tx, by=by, since=within.since, until=within.until, after=after, limit=limit + 1
+            tx,
+            by=by,
+            order=order,
+            since=within.since,
+            until=within.until,
+            after=after,
+            limit=limit + 1,
         )
     except StatementTimeout as error:
         raise Invalid(
@@ -131,4 +138,5 @@ async def usage(
         "totals": total.wire(),
     }
     items = [group.wire_with_key(by) for group in groups[:limit]]
-    return head, items, groups[limit - 1].key if len(groups) > limit else None
+    has_next = order == "key" and len(groups) > limit
+    return head, items, groups[limit - 1].key if has_next else None

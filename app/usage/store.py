@@ -11,7 +11,7 @@ from app.base.postgres.database import Tx
 from app.events import Usage
 from app.usage.columns import USAGE_SUMS
 from app.usage.models import KeptOutSum, UsageGroupSum, UsageSum, WorkFilter, WorkRow
-from app.usage.views import GroupBy, ReferenceUse, Spent, StatementView
+from app.usage.views import GroupBy, GroupOrder, ReferenceUse, Spent, StatementView
 
 MAX_INLINE_RECORDS = 500
 
@@ -297,7 +297,7 @@ WITH RECURSIVE calls AS (
 ), groups AS (
     SELECT GROUPING(key) = 1 AS is_total, key, {sums} FROM entries GROUP BY GROUPING SETS ((key), ()))
 SELECT * FROM groups WHERE is_total OR $4::text IS NULL OR key IS NULL OR key {beyond} $4
- ORDER BY is_total DESC, key {order} NULLS LAST LIMIT $5
+ ORDER BY is_total DESC, {order} NULLS LAST LIMIT $5
 """
 # The columns of what models used, each also for failed work alone.
 _SPENT = (
@@ -328,27 +328,41 @@ def _sums() -> str:
     return ", ".join(out)
 
 
-def usage_sql(name: str) -> str:
+# Groups whose cost is not known are compared by their tokens.
+BY_COST = "cost_usd DESC NULLS LAST, input_tokens + output_tokens DESC, key"
+
+
+def usage_sql(name: str, order: str | None = None) -> str:
+    """Return the statement of a grouping. `order` takes the place of its own order, which pages need."""
     by = GROUPINGS[name]
-    order, beyond = ("DESC", "<") if by.newest_first else ("ASC", ">")
+    own_order, beyond = ("key DESC", "<") if by.newest_first else ("key ASC", ">")
     joined = "FULL JOIN (SELECT call, artifact FROM led WHERE call IS NOT NULL) l ON l.call = c.id"
     led_sql, led = (LED, joined) if by.by_artifact else ("", "")
     keys = {"of_call": by.of_call, "of_use": by.of_use, "made": led_sql, "led": led}
     return USAGE.format(
-        **keys, of_artifact=by.of_artifact or by.of_use, sums=_sums(), order=order, beyond=beyond
+        **keys, of_artifact=by.of_artifact or by.of_use, sums=_sums(), order=order or own_order, beyond=beyond
     )
 
 
 USAGE_BY = {name: usage_sql(name) for name in GROUPINGS}
+USAGE_BY_COST = {name: usage_sql(name, BY_COST) for name in GROUPINGS}
 USAGE_TIMEOUT_S = 3.0
 
 
 async def usage(
-    tx: Tx, *, by: GroupBy, since: datetime, until: datetime, after: str | None, limit: int
+    tx: Tx,
+    *,
+    by: GroupBy,
+    order: GroupOrder,
+    since: datetime,
+    until: datetime,
+    after: str | None,
+    limit: int,
 ) -> tuple[UsageGroupSum, list[UsageGroupSum]]:
     """Return the total over everything that began in the range, and `limit` groups after a key. Raise
     StatementTimeout."""
-    rows = await tx.fetch_within(USAGE_TIMEOUT_S, USAGE_BY[by], tx.tenant, since, until, after, limit + 1)
+    sql = (USAGE_BY_COST if order == "cost" else USAGE_BY)[by]
+    rows = await tx.fetch_within(USAGE_TIMEOUT_S, sql, tx.tenant, since, until, after, limit + 1)
     total, *groups = [
         UsageGroupSum(
             row["key"],

@@ -11,6 +11,7 @@ from app.base.responses import CursorPage, View, WholeList
 from app.events import ErrorInfo, Usage, WorkKind, WorkStatus
 
 GroupBy = Literal["query", "thread", "agent", "model", "artifact", "revision", "channel", "runtime", "day"]
+GroupOrder = Literal["key", "cost"]
 
 
 class ReferenceUse(View):

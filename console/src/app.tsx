@@ -127,7 +127,7 @@ function useFocusOnHeading(location: string): void {
 }
 
 function Shell({ me, onSignOut }: { me: WhoAmI; onSignOut: () => void }): ReactNode {
-  const waiting = useApprovalCounts().data?.pending;
+  const waiting = useApprovalCounts().data?.canDecide;
   const connection = useConnection();
   const [location] = useLocation();
   useFocusOnHeading(location);

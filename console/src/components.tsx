@@ -265,7 +265,7 @@ function showTitle(): void {
   document.title = `${waiting > 0 ? `(${waiting}) ` : ""}${pageTitle} · Plangate`;
 }
 
-/** Show how many approvals wait in the title and on the icon. */
+/** Show how many approvals this person can decide in the title and on the icon. */
 export function showWaiting(value: number): void {
   if (value === waiting) return;
   waiting = value;

@@ -427,6 +427,131 @@ def test_the_service_applies_the_filters_of_the_inbox(
 
 
 @pytest.mark.long
+def test_for_me_lists_what_this_person_can_decide(
+    browser: Browser, service: Service, http: httpx.Client
+) -> None:
+    wired, paid = ask_to_pay(http, 51, "wire", "quorum"), ask_to_pay(http, 52)
+    with signed_in(browser, service) as requester:
+        link = requester.locator(f"a[href*='{wired['id']}']")
+        expect(requester.get_by_role("button", name="For me")).to_have_attribute("aria-pressed", "true")
+        expect(requester.locator(f"a[href*='{paid['id']}']")).to_be_visible()
+        expect(link).to_have_count(0)  # the rule excludes the requester
+        requester.get_by_role("button", name="All").click()
+        expect(link).to_be_visible()
+        assert "show=all" in requester.url
+        requester.reload()
+        expect(link).to_be_visible()
+    with signed_in(browser, service, create_key(service, "nia")) as nia:
+        link = nia.locator(f"a[href*='{wired['id']}']")
+        with nia.expect_request(lambda request: "canDecide=true" in request.url):
+            nia.goto(f"{service.url}/console/inbox?show=me&tool=wire")
+        expect(link).to_be_visible()
+        waiting = http.get("/approvals/counts").json()["pending"]
+        expect(nia).to_have_title(f"({waiting}) Inbox · Plangate")
+        icon = nia.locator("link[rel=icon]").get_attribute("href") or ""
+        assert icon.endswith("/assets/favicon-waiting.svg")
+        assert http.get(icon).headers["content-type"] == "image/svg+xml"
+        open_approval(nia, service, wired)
+        nia.keyboard.press("a")
+        nia.get_by_role("button", name="Approve the call").click()
+        expect(nia.get_by_text("You voted.")).to_be_visible()
+        nia.goto(f"{service.url}/console/inbox?show=me&tool=wire")
+        expect(nia.get_by_role("heading", name="No approval matches")).to_be_visible()
+        expect(nia).to_have_title(f"({waiting - 1}) Inbox · Plangate")
+    for approval in (wired, paid):
+        http.post(f"/queries/{approval['queryId']}/cancel")
+
+
+@pytest.mark.long
+def test_actions_of_a_revised_plan_are_matched_by_their_declared_keys(
+    page: Page, service: Service, http: httpx.Client
+) -> None:
+    routing = {**specs.ROUTING, "actionKeys": {"book": ["seat"]}}
+    fields = {"seat": {"type": "string"}, "class": {"type": "string"}}
+    routing["schema"] = {
+        "type": "object",
+        "properties": {"actions": {"type": "array", "items": specs.variant("book", **fields)}},
+        "required": ["actions"],
+    }
+    spec = {**specs.planning(approvalPolicies={"plans": "always"}), "plans": [routing]}
+    http.post("/runtimes", json={**spec, "tenant": {"resourceId": "local"}, "name": "plans"})
+
+    def book(seat: str, cabin: str) -> dict[str, Any]:
+        return {"kind": "book", "seat": seat, "class": cabin}
+
+    thread = http.post("/threads", json={}).json()["id"]
+    first = propose(http, {"actions": [book("1A", "first"), book("2B", "coach")]}, "keyed", thread)
+    http.post(f"/approvals/{first['id']}", json={"decision": "revise", "feedback": "Move 2B up."})
+    second = propose(http, {"actions": [book("2B", "first"), book("3C", "coach")]}, "keyed", thread)
+    open_approval(page, service, second)
+    table = page.get_by_role("region", name="Actions")
+    kept = table.get_by_role("row").filter(has_text="2B")
+    expect(kept).to_contain_text("Changed")
+    expect(kept.locator("del")).to_have_text('"coach"')
+    expect(kept.locator("ins")).to_have_text('"first"')
+    expect(table.get_by_role("row").filter(has_text="3C")).to_contain_text("Added")
+    removed = table.get_by_role("row").filter(has_text="1A")
+    expect(removed).to_contain_text("Removed")
+    expect(removed.locator("del").first).to_have_text("book")
+    http.post(f"/approvals/{second['id']}", json={"decision": "reject"})
+
+
+@pytest.mark.long
+def test_files_that_a_call_reads_or_publishes_are_shown_as_files(
+    page: Page, service: Service, http: httpx.Client
+) -> None:
+    maker = specs.agent("maker", toolkits=["workspace", "artifacts"])
+    gates = dict.fromkeys(("read", "write", "artifact_publish"), "always")
+    overrides = {"approvalOverrides": {"tools": {"maker": gates}}}
+    http.post(
+        "/runtimes",
+        json=specs.spec(maker, tenant="local", name="files", interpreter="scripted", **overrides),
+    )
+    thread = http.post("/threads", json={}).json()["id"]
+    for path, text in (
+        ("out/rows.csv", f"city,sum\nBerlin,{7}\n"),
+        ("out/note.txt", EVIL),
+        ("other.txt", ""),
+    ):
+        http.put(f"/threads/{thread}/files/{path}", content=text.encode())
+
+    def ask(tool: str, **args: Any) -> dict[str, Any]:
+        prompt = json.dumps({"tool": tool, "args": args})
+        return wait_for_approval(http, submit(http, prompt, "files", threadId=thread))
+
+    def files() -> Any:
+        return page.locator("section.panel", has=page.get_by_role("heading", name="Files", exact=True))
+
+    approval = ask("artifact_publish", channel="reports", path="out")
+    open_approval(page, service, approval)
+    row = files().get_by_role("row").filter(has_text="out/rows.csv")
+    expect(row).to_contain_text("Publishes")
+    expect(row).to_contain_text("version 1 by operator")
+    expect(row).to_contain_text("18 B")
+    row.get_by_role("button", name="Preview").click()
+    expect(files().get_by_role("cell", name='"Berlin"')).to_be_visible()
+    files().get_by_role("row").filter(has_text="out/note.txt").get_by_role("button", name="Preview").click()
+    expect(files().get_by_role("group", name="From file out/note.txt")).to_contain_text("U+202E RLO")
+    expect(files()).not_to_contain_text("other.txt")
+    assert_accessible(page)
+    assert "owned" not in page.title()
+    http.post(f"/approvals/{approval['id']}", json={"decision": "reject"})
+
+    approval = ask("write", path="out/note.txt", content="A new text.")
+    open_approval(page, service, approval)
+    expect(files().get_by_role("row").filter(has_text="Writes")).to_contain_text("replaces version 1")
+    expect(files().get_by_role("group", name="From the arguments, written by maker")).to_contain_text(
+        "A new text."
+    )
+    http.post(f"/approvals/{approval['id']}", json={"decision": "reject"})
+
+    approval = ask("read", path="out/gone.txt")
+    open_approval(page, service, approval)
+    expect(files()).to_contain_text("The thread has no file at this path now.")
+    http.post(f"/approvals/{approval['id']}", json={"decision": "reject"})
+
+
+@pytest.mark.long
 def test_a_phone_shows_the_list_or_one_approval(
     browser: Browser, service: Service, http: httpx.Client
 ) -> None:

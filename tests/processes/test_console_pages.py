@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
+import asyncpg
 import httpx
 import pytest
 from playwright.sync_api import Browser, Page, Route, expect
 
+from app.base import embedded_postgres
 from tests.support import specs
 from tests.support.browser import browsing, static_files
 from tests.support.console_pages import (
@@ -44,8 +49,14 @@ PAGES = (
 
 
 @pytest.fixture(scope="module")
-def service() -> Iterator[Service]:
-    with folder() as at, serving(at, {"PLANGATE_ALLOW_HOSTS": "127.0.0.1"}) as running:
+def data() -> Iterator[Path]:
+    with folder() as at:
+        yield at
+
+
+@pytest.fixture(scope="module")
+def service(data: Path) -> Iterator[Service]:
+    with serving(data, {"PLANGATE_ALLOW_HOSTS": "127.0.0.1"}) as running:
         with api(running) as http:
             tool = specs.tool("pay", approval="always")
             http.post("/runtimes", json=specs.scripted(tool, tenant="local", name="tools"))
@@ -382,6 +393,109 @@ def test_operations_show_a_tenant_to_its_admin_and_the_installation_to_its_opera
         expect(reader.get_by_role("heading", name="Limits and use")).to_have_count(0)
 
 
+def test_a_query_that_was_set_aside_is_listed_and_opened(
+    page: Page, service: Service, data: Path, http: httpx.Client
+) -> None:
+    """The query fails as it does after the third death of its process; the deaths themselves are tested elsewhere."""
+    console = f"{service.url}/console"
+    page.goto(f"{console}/operations")
+    panel = page.locator("section", has=page.get_by_role("heading", name="Queries that were set aside"))
+    expect(panel.get_by_text("No query was set aside")).to_be_visible()
+    approval = pay(http, 66)
+    query = approval["queryId"]
+    set_aside(data, query)
+    page.reload()
+    row = panel.get_by_role("row").filter(has_text='"n": 66')
+    expect(row).to_contain_text("operator")
+    row.get_by_role("link", name="Open").click()
+    expect(page).to_have_url(f"{console}/queries/{query}?tab=overview")
+    expect(page.get_by_text("Failed", exact=True).first).to_be_visible()
+    expect(page.get_by_text("It ended 3 processes.")).to_be_visible()
+
+
+def set_aside(data: Path, query: str) -> None:
+    async def update() -> None:
+        used = embedded_postgres.start(data / "data")
+        connection = await asyncpg.connect(used.dsn())
+        try:
+            await connection.execute(
+                "UPDATE queries SET status = 'failed', reason = 'poisoned', ended_at = now(),"
+                " lease_epoch = lease_epoch + 1, error = $2 WHERE id = $1",
+                query,
+                b'{"code":"poisoned","message":"It ended 3 processes."}',
+            )
+        finally:
+            await connection.close()
+            used.release()
+
+    with ThreadPoolExecutor(1) as pool:  # this thread runs the loop of the browser
+        pool.submit(asyncio.run, update()).result()
+
+
+def test_a_query_shows_the_state_of_its_thread_and_its_prompts(
+    page: Page, service: Service, http: httpx.Client
+) -> None:
+    writer = {
+        **specs.agent("writer", toolkits=["workspace", "variables"]),
+        "systemPrompt": f"Count to two. {EVIL}",
+    }
+    http.post("/runtimes", json=specs.spec(writer, tenant="local", name="state", interpreter="scripted"))
+    calls = [("ls", {"_outputPath": "†state.first"}), ("ls", {"_outputPath": "†state.second"})]
+    query = submit(http, specs.script(*calls), "state")
+    assert http.get(f"/queries/{query}", params={"waitMs": 20_000}).json()["status"] == "succeeded"
+    page.goto(f"{service.url}/console/queries/{query}")
+    page.get_by_role("tab", name="State 2").click()
+    assert page.url.endswith("?tab=state")
+    state = page.locator("section", has=page.get_by_role("heading", name="State", exact=True))
+    expect(state).to_contain_text("second")
+    writes = page.locator("section", has=page.get_by_role("heading", name="Writes"))
+    expect(writes.get_by_text("This query")).to_have_count(2)
+    writes.get_by_role("button", name="Show the state as of write 1").click()
+    expect(page.get_by_text("as of write 1", exact=True)).to_be_visible()
+    expect(state).not_to_contain_text("second")
+    page.get_by_role("slider").press("ArrowRight")
+    expect(state).to_contain_text("second")
+
+    page.get_by_role("tab", name="Prompts 3").click()
+    prompt = page.locator("section", has=page.get_by_role("heading", name="writer", exact=True))
+    expect(prompt).to_contain_text("Count to two. <script>")
+    expect(prompt).to_contain_text("U+202E RLO")
+    table = page.locator("section", has=page.get_by_role("heading", name="Model calls of writer"))
+    expect(table.get_by_role("row").nth(1)).to_contain_text("kB")
+    page.get_by_role("link", name="Messages of the thread").click()
+    expect(page.get_by_role("tab", name="Messages")).to_have_attribute("aria-selected", "true")
+    assert_accessible(page)
+
+
+def test_usage_has_charts_of_every_kind(page: Page, service: Service, http: httpx.Client) -> None:
+    http.post(f"/queries/{pay(http, 67)['queryId']}/cancel")
+    spoken = submit(http, "Count me.", "hello", inputs={"day": "2013-03-08"})
+    http.get(f"/queries/{spoken}", params={"waitMs": 20_000})
+    page.goto(f"{service.url}/console/usage")
+    for title, name in (("By agent", "solo"), ("By model", "m"), ("By runtime", "hello")):
+        panel = page.locator("section", has=page.get_by_role("heading", name=title, exact=True))
+        row = panel.get_by_role("row").filter(has=page.get_by_text(name, exact=True))
+        expect(row.locator(".share")).to_be_visible()
+    channels = page.locator("section", has=page.get_by_role("heading", name="By channel"))
+    expect(channels.get_by_text("Led to no artifact")).to_be_visible()
+    expensive = page.locator("section", has=page.get_by_role("heading", name="Most expensive queries"))
+    row = expensive.get_by_role("row").filter(has_text="Count me.")
+    expect(row).to_contain_text("operator")
+    expect(row).to_contain_text("Succeeded")
+    failed = page.locator("section", has=page.get_by_role("heading", name="Failed work", exact=True))
+    expect(failed.get_by_role("row").filter(has_text="solo")).to_contain_text("1 of ")
+    for measure, title in (
+        ("Cost", "Cost by day"),
+        ("Failed work", "Tokens of failed work by day"),
+        ("Kept out", "Kept out of prompts by day"),
+        ("Tokens", "Tokens by day"),
+    ):
+        page.get_by_role("button", name=measure, exact=True).click()
+        expect(page.get_by_role("heading", name=title)).to_be_visible()
+    page.get_by_role("button", name="Table").click()
+    assert_accessible(page)
+
+
 def test_a_runtime_shows_its_prompts_and_usage_its_dates(
     page: Page, service: Service, http: httpx.Client
 ) -> None:
@@ -410,6 +524,8 @@ def test_every_page_is_accessible(page: Page, service: Service, http: httpx.Clie
         *PAGES,
         f"queries/{query}",
         f"queries/{query}?tab=journal",
+        f"queries/{query}?tab=state",
+        f"queries/{query}?tab=prompts",
         f"runtimes/{runtime}",
         f"threads/{thread}",
     ]

@@ -49,14 +49,15 @@ def ticket_url(service: Service, key: str | None = None) -> str:
 
 @contextmanager
 def browser_profile(browser: Browser, **options: Any) -> Iterator[BrowserContext]:
-    """Open a profile. At the end, none of its pages has violated the policy or thrown an error."""
+    """Open a profile. At the end, none of its pages has violated the policy, thrown an error or asked for what does not
+    exist."""
     context = browser.new_context(**{"viewport": {"width": 1440, "height": 900}, **options})
     problems: list[str] = []
     context.on(
         "console",
         lambda message: (
             problems.append(message.text)
-            if "Content Security Policy" in message.text or "Trusted" in message.text
+            if any(problem in message.text for problem in ("Content Security Policy", "Trusted", "404"))
             else None
         ),
     )

@@ -40,7 +40,7 @@ export async function readPages<T>(
 
 /** The filters of the inbox, which the service applies. */
 export const APPROVAL_FILTERS = ["text", "kind", "agent", "tool", "runtime", "requester", "from", "to"] as const;
-export type ApprovalFilters = { [name in (typeof APPROVAL_FILTERS)[number]]?: string };
+export type ApprovalFilters = { [name in (typeof APPROVAL_FILTERS)[number]]?: string } & { canDecide?: boolean };
 
 /** Approvals that match, and whether these are all of them. */
 export interface ApprovalList {
@@ -61,10 +61,11 @@ async function readApprovals(filters: ListApprovalsData["query"], keep: (one: Ap
   return { items, isComplete: false };
 }
 
-/** The approvals that wait, those that expire first at the top. */
-export function useOpenApprovals(filters: ApprovalFilters): UseQueryResult<ApprovalList> {
+/** The approvals that wait, those that expire first at the top. With `canDecide`, only those that this person can decide. */
+export function useOpenApprovals(filters: ApprovalFilters, enabled = true): UseQueryResult<ApprovalList> {
   return useQuery({
     queryKey: ["approvals", "pending", filters],
+    enabled,
     placeholderData: (before) => before,
     queryFn: async () => {
       const query = { ...filters, status: "pending" } as ListApprovalsData["query"];

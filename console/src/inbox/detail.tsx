@@ -21,6 +21,7 @@ import {
 } from "./data.js";
 import { Decision } from "./decide.js";
 import { parseFacts } from "./facts.js";
+import { NamedFiles } from "./files.js";
 import type { GraphEdge, GraphNode } from "./graph.js";
 import { CopyButton, ReferenceCard, ValuesPanel, describeVariable, parseReferences, parseVariables, type StoredVariable } from "./values.js";
 
@@ -289,6 +290,7 @@ function PlanBody(props: {
         {view === "graph" && <Suspense fallback={<Loading what="the graph" />}><PlanGraph nodes={nodes} edges={edges} /></Suspense>}
         {view === "json" && <div className="body model"><Json value={asObject(read.body)} /></div>}
       </Panel>
+      <NamedFiles approval={approval} value={read.body} />
       {prose.map(([field, text]) => <ModelText key={field} by={`agent ${props.author}, field ${field}`} text={text} />)}
       {other.length > 0 && <Panel title="Other fields of the plan"><div className="body model"><Json value={Object.fromEntries(other)} /></div></Panel>}
       {sentBack && props.changes && <Changes changes={props.changes} sentBack={sentBack} />}
@@ -392,6 +394,7 @@ function ToolBody({ approval, read }: { approval: ApprovalInfo; read: ReadSubjec
           </tbody>
         </table>
       </Panel>
+      <NamedFiles approval={approval} value={read.args} />
     </>
   );
 }

@@ -1,6 +1,6 @@
 // The inbox: the list of what waits, and the approval that is open.
 import { Bell } from "lucide-react";
-import { useEffect, useMemo, useRef, useState, type ReactNode } from "react";
+import { useEffect, useRef, useState, type ReactNode } from "react";
 import { Link, useLocation } from "wouter";
 
 import type { ApprovalInfo, WhoAmI } from "../../../sdk/typescript/src/index.js";
@@ -11,7 +11,7 @@ import { count, shortName, whole } from "../format.js";
 import { useKeys } from "../keys.js";
 import { onEvent } from "../live.js";
 import { Safe } from "../text.js";
-import { APPROVAL_FILTERS, kindOf, nameOf, obstacle, useApprovalCounts, useDecidedApprovals, useOpenApprovals } from "./data.js";
+import { APPROVAL_FILTERS, kindOf, nameOf, useApprovalCounts, useDecidedApprovals, useOpenApprovals } from "./data.js";
 import { Receipt } from "./decide.js";
 import { ApprovalDetail } from "./detail.js";
 import { Lines, addressOf, hasOne, togetherAddress, useGoneWhileHere, useLines, useSteadyOrder } from "./list.js";
@@ -28,7 +28,8 @@ export function InboxPage({ me, id }: { me: WhoAmI; id: string | undefined }): R
   const show = parameters.get("show") ?? "me";
   const together = parameters.get("together")?.split(",") ?? [];
   const counts = useApprovalCounts().data;
-  const open = useOpenApprovals(filters);
+  const mine = useOpenApprovals({ ...filters, canDecide: true });
+  const open = useOpenApprovals(filters, show === "all");
   const decided = useDecidedApprovals(filters, show === "decided");
   const [, navigate] = useLocation();
   const [hold, setHold] = useState(false);
@@ -49,11 +50,10 @@ export function InboxPage({ me, id }: { me: WhoAmI; id: string | undefined }): R
     [],
   );
 
-  const pending = open.data?.items ?? NONE;
+  const source = show === "decided" ? decided : show === "all" ? open : mine;
+  const pending = (show === "all" ? open : mine).data?.items ?? NONE;
   const gone = useGoneWhileHere(pending);
-  const forMe = useMemo(() => pending.filter((item) => obstacle(item, me) === undefined), [pending, me]);
-  const source = show === "decided" ? decided : open;
-  const listed = useSteadyOrder(show === "decided" ? (decided.data?.items ?? NONE) : show === "all" ? pending : forMe, hold && show !== "decided");
+  const listed = useSteadyOrder(source.data?.items ?? NONE, hold && show !== "decided");
   const lines = useLines(listed, show, gone, hold);
   const stops = lines.filter((line) => line.kind !== "group");
   const opened = new Set(id ? [id] : together);
@@ -84,10 +84,12 @@ export function InboxPage({ me, id }: { me: WhoAmI; id: string | undefined }): R
   const afterDecision = (approval: ApprovalInfo) => {
     if (approval.status === "pending") return; // a vote: more are needed
     setReceipt(approval);
-    const next = forMe.find((item) => item.id !== approval.id);
+    const next = mine.data?.items.find((item) => item.id !== approval.id);
     if (next) navigate(`/inbox/${next.id}${query}`);
   };
-  const all = filtered ? pending.length : counts?.pending;
+  const forMe = filtered ? mine.data?.items.length : counts?.canDecide;
+  const all = filtered ? (show === "all" ? pending.length : undefined) : counts?.pending;
+  const others = filtered || !counts ? 0 : counts.pending - counts.canDecide;
 
   return (
     <main className={`inbox ${opened.size > 0 ? "opened" : ""}`}>
@@ -99,7 +101,7 @@ export function InboxPage({ me, id }: { me: WhoAmI; id: string | undefined }): R
           </div>
           <SearchFields parameters={parameters} listed={listed} field={field} onChange={setAddress} />
           <div className="chips" role="group" aria-label="Filter">
-            {([["me", `For me ${forMe.length}`], ["all", `All ${all === undefined ? "" : whole(all)}`], ["decided", "Decided"]] as const).map(([value, label]) => (
+            {([["me", labelled("For me", forMe)], ["all", labelled("All", all)], ["decided", "Decided"]] as const).map(([value, label]) => (
               <button key={value} type="button" className="chip" aria-pressed={show === value} onClick={() => setAddress({ show: value === "me" ? "" : value })}>{label}</button>
             ))}
             <SavedFilters parameters={parameters} onChange={setAddress} />
@@ -112,7 +114,7 @@ export function InboxPage({ me, id }: { me: WhoAmI; id: string | undefined }): R
           ) : !source.data ? (
             <Loading what="the inbox" />
           ) : lines.length === 0 ? (
-            <Nothing filtered={filtered} others={pending.length - forMe.length} show={show} onClear={() => setAddress(clearedFilters())} onAll={() => setAddress({ show: "all" })} />
+            <Nothing filtered={filtered} others={others} show={show} onClear={() => setAddress(clearedFilters())} onAll={() => setAddress({ show: "all" })} />
           ) : (
             <Lines lines={lines} open={opened} query={query} chosen={chosen} onToggle={toggle} />
           )}
@@ -139,6 +141,11 @@ export function InboxPage({ me, id }: { me: WhoAmI; id: string | undefined }): R
       <p className="hidden-text" role="status">{announcement}</p>
     </main>
   );
+}
+
+/** Return a name with a number behind it, where the number is known. */
+function labelled(name: string, number: number | undefined): string {
+  return number === undefined ? name : `${name} ${whole(number)}`;
 }
 
 function Nothing(props: { filtered: string; others: number; show: string; onClear: () => void; onAll: () => void }): ReactNode {

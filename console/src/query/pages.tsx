@@ -16,10 +16,12 @@ import { readPages } from "../inbox/data.js";
 import { DecisionError } from "../inbox/decide.js";
 import { CopyButton } from "../inbox/values.js";
 import { queries } from "../live.js";
+import { State } from "../records/state.js";
 import { Json, ModelText, Safe } from "../text.js";
 import { Conversation } from "./conversation.js";
 import { useQueryEvents } from "./events.js";
 import { Journal } from "./journal.js";
+import { Prompts } from "./prompts.js";
 import { Timeline, findWaits } from "./timeline.js";
 
 const STATUSES = ["queued", "running", "waiting", "succeeded", "failed", "cancelled"] as const;
@@ -176,6 +178,13 @@ function Opened({ query, me }: { query: QueryView; me: WhoAmI }): ReactNode {
           { id: "plans", title: "Plans", count: planIds.length, content: () => planIds.length > 0 ? <div className="stack">{planIds.map((plan) => <PlanPanel key={plan} planId={plan} queryId={query.id} me={me} />)}</div> : <Empty title="This query has no plan" /> },
           { id: "artifacts", title: "Artifacts", count: artifacts.data?.length, content: () => <ArtifactList query={artifacts} /> },
           { id: "journal", title: "Journal", count: events.length, content: () => <Journal events={events} following={following} ended={ended} /> },
+          { id: "state", title: "State", count: events.filter((event) => event.type === "state-write").length, content: () => <State id={query.threadId} queryId={query.id} /> },
+          {
+            id: "prompts",
+            title: "Prompts",
+            count: work.data?.filter((item) => item.kind === "model_call").length,
+            content: () => <Loaded what="work of the query" query={work}>{(items) => <Prompts query={query} work={items} />}</Loaded>,
+          },
           { id: "inputs", title: "Inputs", content: () => <Inputs query={query} /> },
         ]}
       />

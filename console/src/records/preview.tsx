@@ -1,6 +1,6 @@
 // The preview of a file: text, Markdown as text, JSON folded, CSV as a table, images from memory. Never HTML or SVG.
 import { useQuery } from "@tanstack/react-query";
-import { useEffect, useState, type ReactNode } from "react";
+import { useEffect, useMemo, useState, type ReactNode } from "react";
 
 import { parseExact } from "../../../sdk/typescript/src/index.js";
 import { readBytes } from "../api.js";
@@ -30,6 +30,12 @@ export function Preview({ path, name, sizeBytes, from }: { path: string; name: s
       <Download path={path} name={name} />
     </div>
   );
+}
+
+/** The preview of a text that is not stored yet. */
+export function TextPreview({ text, name, from }: { text: string; name: string; from: string }): ReactNode {
+  const content = useMemo(() => new TextEncoder().encode(text), [text]);
+  return <div className="preview body"><ToolText from={from}><Content bytes={content} mediaType="" name={name} /></ToolText></div>;
 }
 
 /** A button that saves the file. The content is never opened as a page. */

@@ -3,15 +3,17 @@ import { useInfiniteQuery, useQuery } from "@tanstack/react-query";
 import { useState, type ReactNode } from "react";
 import { Link, useLocation } from "wouter";
 
-import { forkThread, listFiles, listQueries, listStateWrites, listThreadMessages, listThreads, readThread } from "../../../sdk/typescript/src/index.js";
-import { call, readExact } from "../api.js";
+import { forkThread, listFiles, listQueries, listThreadMessages, listThreads, readThread } from "../../../sdk/typescript/src/index.js";
+import { call } from "../api.js";
 import { Empty, Facts, Loaded, Panel, TabPages, usePageTitle } from "../components.js";
+import { useAddressFilters } from "../filters.js";
 import { bytes, shortId, time } from "../format.js";
-import { asObject, readPages } from "../inbox/data.js";
+import { readPages } from "../inbox/data.js";
 import { DecisionError } from "../inbox/decide.js";
 import { QueryTable } from "../query/pages.js";
-import { Json, ModelText, Safe, ToolText, compact } from "../text.js";
+import { ModelText, Safe, ToolText } from "../text.js";
 import { Preview } from "./preview.js";
+import { State } from "./state.js";
 
 export function ThreadsPage({ id }: { id: string | undefined }): ReactNode {
   return id === undefined ? <List /> : <One key={id} id={id} />;
@@ -51,7 +53,7 @@ function List(): ReactNode {
 
 function One({ id }: { id: string }): ReactNode {
   usePageTitle("Thread");
-  const [tab, setTab] = useState("queries");
+  const [parameters, setAddress] = useAddressFilters();
   const [error, setError] = useState<unknown>();
   const [, navigate] = useLocation();
   const thread = useQuery({ queryKey: ["thread", id], queryFn: async () => (await readThread(call({ path: { thread_id: id } }))).data });
@@ -68,8 +70,8 @@ function One({ id }: { id: string }): ReactNode {
             <Facts facts={[{ label: "Queries in progress", value: data.activeQueries.length }, { label: "Created", value: time(data.createdAt) }, { label: "Runtime", value: data.runtimeId ? <Link href={`/runtimes/${data.runtimeId}`} className="link">{shortId(data.runtimeId)}</Link> : "–" }]} />
             <TabPages
               label="Parts of the thread"
-              value={tab}
-              onChange={setTab}
+              value={parameters.get("tab") ?? "queries"}
+              onChange={(tab) => setAddress({ tab: tab === "queries" ? "" : tab })}
               pages={[
                 { id: "queries", title: "Queries", count: found.data?.length, content: () => <Loaded what="list of queries" query={found}>{(items) => items.length === 0 ? <Empty title="This thread has no queries" /> : <QueryTable items={items} />}</Loaded> },
                 { id: "state", title: "State", content: () => <State id={id} /> },
@@ -81,62 +83,6 @@ function One({ id }: { id: string }): ReactNode {
         )}
       </Loaded>
     </main>
-  );
-}
-
-/** The state at any write: a slider over its history. */
-function State({ id }: { id: string }): ReactNode {
-  const log = useQuery({
-    queryKey: ["thread", id, "log"],
-    queryFn: () => readPages(async (cursor) => (await listStateWrites(call({ path: { thread_id: id }, query: { limit: 200, ...(cursor !== undefined && { cursor }) } }))).data, 1000),
-  });
-  const [at, setAt] = useState<number>();
-  const writes = (log.data ?? []).filter((write) => !write.failed).map((write) => write.write).sort((one, other) => one - other);
-  const place = at === undefined ? writes.length - 1 : Math.min(at, writes.length - 1);
-  const write = at === undefined ? undefined : writes[place];
-  const state = useQuery({
-    queryKey: ["thread", id, "state", write ?? "now"],
-    queryFn: async ({ signal }) => ({ document: asObject(asObject(await readExact(`threads/${encodeURIComponent(id)}/state${write === undefined ? "" : `?at=${write}`}`, signal)).document) }),
-    placeholderData: (before) => before,
-  });
-  return (
-    <div className="stack">
-      {writes.length > 0 && (
-        <Panel title="History" note={write === undefined ? "now" : `as of write ${write}`}>
-          <div className="body">
-            <label>
-              <span className="hidden-text">Write</span>
-              <input type="range" min={0} max={writes.length - 1} value={place} aria-valuetext={`write ${writes[place] ?? ""}`} onChange={(event) => setAt(Number(event.target.value))} />
-            </label>{" "}
-            {at !== undefined && <button type="button" className="button" onClick={() => setAt(undefined)}>Now</button>}
-          </div>
-        </Panel>
-      )}
-      <Panel title="State"><div className="body"><Loaded what="state" query={state}>{(data) => <ToolText from="agents and programs that write state"><Json value={data.document} /></ToolText>}</Loaded></div></Panel>
-      <Panel title="Writes">
-        <Loaded what="log of writes" query={log}>
-          {(items) => items.length === 0 ? <Empty title="Nothing was written" /> : (
-            <div className="scroll">
-              <table>
-                <thead><tr><th scope="col" className="number">Write</th><th scope="col">Path</th><th scope="col">Method</th><th scope="col">By</th><th scope="col">Glimpse</th><th scope="col" className="number">At</th></tr></thead>
-                <tbody>
-                  {items.map((each) => (
-                    <tr key={each.write}>
-                      <td className="number">{each.write}</td>
-                      <td className="mono"><Safe text={each.path} limit={80} /></td>
-                      <td>{each.method}{each.failed && " (failed)"}</td>
-                      <td><Safe text={each.agent ?? each.principal ?? ""} limit={40} /></td>
-                      <td className="mono"><Safe text={compact(each.glimpse)} limit={120} /></td>
-                      <td className="number">{time(each.at)}</td>
-                    </tr>
-                  ))}
-                </tbody>
-              </table>
-            </div>
-          )}
-        </Loaded>
-      </Panel>
-    </div>
   );
 }
 

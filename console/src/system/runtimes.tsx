@@ -3,13 +3,13 @@ import { useQuery } from "@tanstack/react-query";
 import { Suspense, lazy, useState, type ReactNode } from "react";
 import { Link } from "wouter";
 
-import { listAgentTools, listRuntimes, readAgentPrompt, readRuntime, type AgentTool, type RuntimeView } from "../../../sdk/typescript/src/index.js";
+import { listAgentTools, listRuntimes, readRuntime, type AgentTool, type RuntimeView } from "../../../sdk/typescript/src/index.js";
 import { call } from "../api.js";
 import { Badge, Empty, Facts, Loaded, Loading, Panel, TabPages, usePageTitle } from "../components.js";
-import { count, duration, shortId, shortName, time, whole } from "../format.js";
+import { count, duration, shortId, shortName, time } from "../format.js";
 import { readPages } from "../inbox/data.js";
-import { CopyButton } from "../inbox/values.js";
 import { Json, Safe } from "../text.js";
+import { AgentPrompt } from "./prompt.js";
 
 const Diagram = lazy(() => import("../inbox/graph.js"));
 
@@ -167,16 +167,7 @@ function Rule({ tool }: { tool: AgentTool }): ReactNode {
 function Prompts({ runtime }: { runtime: RuntimeView }): ReactNode {
   return (
     <div className="stack">
-      {runtime.spec.agents.map((agent) => <Prompt key={agent.name} runtimeId={runtime.id} agent={agent.name} />)}
+      {runtime.spec.agents.map((agent) => <AgentPrompt key={agent.name} runtimeId={runtime.id} agent={agent.name} />)}
     </div>
-  );
-}
-
-function Prompt({ runtimeId, agent }: { runtimeId: string; agent: string }): ReactNode {
-  const found = useQuery({ queryKey: ["runtimes", runtimeId, "prompt", agent], staleTime: Infinity, queryFn: async () => (await readAgentPrompt(call({ path: { runtime_id: runtimeId, agent } }))).data });
-  return (
-    <Panel title={<Safe text={agent} limit={80} />} note={found.data && `${whole(found.data.text.length)} characters`} end={found.data && <CopyButton label="Copy" text={() => found.data.text} />}>
-      <Loaded what="prompt" query={found}>{(data) => data.text ? <pre className="bytes"><Safe text={data.text} limit={20_000} /></pre> : <Empty title="This agent has no prompt" />}</Loaded>
-    </Panel>
   );
 }

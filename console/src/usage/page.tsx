@@ -1,4 +1,4 @@
-// Usage: what it costs by day, agent, model, channel and query, what failed, and what stayed out of prompts.
+// Usage: what it costs by day, agent, model, runtime, channel and query, what failed, and what stayed out of prompts.
 import { useQuery, type UseQueryResult } from "@tanstack/react-query";
 import { scaleBand, scaleLinear } from "d3-scale";
 import { useState, type ReactNode } from "react";
@@ -6,14 +6,17 @@ import { Link, useSearchParams } from "wouter";
 
 import { readUsage, type UsageGroup, type UsageReport } from "../../../sdk/typescript/src/index.js";
 import { call } from "../api.js";
-import { Empty, Facts, Loaded, Panel, Segments, usePageTitle } from "../components.js";
+import { Badge, Empty, Facts, Loaded, Panel, Segments, usePageTitle } from "../components.js";
 import { bytes, money, shortId, tokens, whole } from "../format.js";
+import { useAskingQuery } from "../inbox/data.js";
 import { Safe } from "../text.js";
 
 type GroupBy = UsageReport["groupBy"];
 const RANGES: readonly (readonly [string, string])[] = [["7", "7 days"], ["30", "30 days"], ["90", "90 days"]];
 const DAY_MS = 86_400_000;
 const MOST_DAYS = 366;
+const MOST_GROUPS = 200;
+const MOST_QUERIES = 20;
 
 interface Range {
   from: string;
@@ -21,10 +24,13 @@ interface Range {
   days: number;
 }
 
-function useReport(groupBy: GroupBy, { from, to }: Range): UseQueryResult<UsageReport> {
+function useReport(groupBy: GroupBy, { from, to }: Range, mostExpensive?: number): UseQueryResult<UsageReport> {
   return useQuery({
-    queryKey: ["usage", groupBy, from, to],
-    queryFn: async () => (await readUsage(call({ query: { groupBy, from, ...(to !== undefined && { to }), limit: 200 } }))).data,
+    queryKey: ["usage", groupBy, from, to, mostExpensive],
+    queryFn: async () => {
+      const order = groupBy === "day" ? "key" : "cost";
+      return (await readUsage(call({ query: { groupBy, order, from, ...(to !== undefined && { to }), limit: mostExpensive ?? MOST_DAYS } }))).data;
+    },
     placeholderData: (before) => before,
   });
 }
@@ -48,11 +54,11 @@ export function UsagePage(): ReactNode {
   const isCustom = range.to !== undefined;
   const last = new Date(Date.parse(range.from) + (range.days - 1) * DAY_MS).toISOString().slice(0, 10);
   const days = useReport("day", range);
-  const agents = useReport("agent", range);
-  const models = useReport("model", range);
-  const runtimes = useReport("runtime", range);
-  const channels = useReport("channel", range);
-  const expensive = useReport("query", range);
+  const agents = useReport("agent", range, MOST_GROUPS);
+  const models = useReport("model", range, MOST_GROUPS);
+  const runtimes = useReport("runtime", range, MOST_GROUPS);
+  const channels = useReport("channel", range, MOST_GROUPS);
+  const expensive = useReport("query", range, MOST_QUERIES);
   return (
     <main className="page">
       <header>
@@ -77,12 +83,15 @@ export function UsagePage(): ReactNode {
           <Groups title="By agent" report={agents} />
           <Groups title="By model" report={models} />
         </div>
-        <Groups title="By runtime" report={runtimes} />
-        <Groups title="Most expensive queries" report={expensive} link={(key) => `/queries/${key}`} most={20} />
         <div className="two">
-          <KeptOut report={agents} />
-          <Channels report={channels} />
+          <Groups title="By runtime" report={runtimes} />
+          <Groups title="By channel" note="what artifacts cost" nameless="Led to no artifact" report={channels} />
         </div>
+        <div className="two">
+          <FailedWork report={agents} />
+          <KeptOut report={agents} />
+        </div>
+        <ExpensiveQueries report={expensive} />
       </div>
     </main>
   );
@@ -92,6 +101,14 @@ function used(group: { usage: UsageGroup["usage"] }): number {
   return (group.usage.inputTokens ?? 0) + (group.usage.outputTokens ?? 0);
 }
 
+function spentInVain(group: UsageGroup): number {
+  return group.failed.costUsd ?? 0;
+}
+
+function keptOutTokens(group: { references: UsageGroup["references"]; artifacts: UsageGroup["artifacts"] }): number {
+  return (group.references.estimate.tokens ?? 0) + (group.artifacts.estimate.tokens ?? 0);
+}
+
 function keptOut(group: { references: UsageGroup["references"]; artifacts: UsageGroup["artifacts"] }): number {
   return group.references.keptOutBytes + group.artifacts.keptOutBytes;
 }
@@ -99,7 +116,7 @@ function keptOut(group: { references: UsageGroup["references"]; artifacts: Usage
 function Totals({ report }: { report: UsageReport }): ReactNode {
   const { totals } = report;
   const cached = totals.usage.cacheReadTokens ?? 0;
-  const saved = (totals.references.estimate.tokens ?? 0) + (totals.artifacts.estimate.tokens ?? 0);
+  const saved = keptOutTokens(totals);
   const input = totals.usage.inputTokens ?? 0;
   return (
     <div className="kpis">
@@ -119,43 +136,57 @@ const WIDTH = 960;
 const HEIGHT = 240;
 const MARGIN = { top: 12, right: 8, bottom: 24, left: 56 };
 
-/** Cost by day, or tokens where no model has a price. A table has the same data. */
+type Measure = "cost" | "tokens" | "failed" | "keptOut";
+
+interface MeasureView {
+  title: string;
+  nothing: string;
+  value: (group: UsageGroup) => number;
+  /** The part of the value that failed work used. */
+  failed?: (group: UsageGroup) => number;
+  show: (value: number) => string;
+}
+
+const MEASURES: Record<Measure, MeasureView> = {
+  cost: { title: "Cost by day", nothing: "No cost", value: (group) => group.costUsd ?? 0, failed: spentInVain, show: money },
+  tokens: { title: "Tokens by day", nothing: "No tokens", value: used, failed: (group) => used(group.failed), show: tokens },
+  failed: { title: "Tokens of failed work by day", nothing: "No failed work", value: (group) => used(group.failed), show: tokens },
+  keptOut: { title: "Kept out of prompts by day", nothing: "Nothing was kept out of prompts", value: keptOut, show: bytes },
+};
+
+/** A measure by day. A table has the same data. */
 function DayChart({ report, from, days }: { report: UsageReport; from: number; days: number }): ReactNode {
   const [view, setView] = useState<"chart" | "table">("chart");
-  const [what, setWhat] = useState<"cost" | "tokens">((report.totals.costUsd ?? 0) > 0 ? "cost" : "tokens");
+  const [measure, setMeasure] = useState<Measure>((report.totals.costUsd ?? 0) > 0 ? "cost" : "tokens");
+  const { title, nothing, value, failed, show } = MEASURES[measure];
   const byDay = new Map(report.items.map((item) => [(item.key ?? "").slice(0, 10), item]));
   const dates = Array.from({ length: days }, (_, index) => new Date(from + index * DAY_MS).toISOString().slice(0, 10));
-  const value = (date: string): number => {
+  const valueOf = (date: string, read: (group: UsageGroup) => number): number => {
     const group = byDay.get(date);
-    if (!group) return 0;
-    return what === "cost" ? (group.costUsd ?? 0) : used(group);
+    return group ? read(group) : 0;
   };
-  const failed = (date: string): number => {
-    const group = byDay.get(date);
-    if (!group) return 0;
-    return what === "cost" ? (group.failed.costUsd ?? 0) : used(group.failed);
-  };
-  const show = (number: number) => (what === "cost" ? money(number) : tokens(number));
-  const most = Math.max(...dates.map(value), 0);
+  const most = Math.max(...dates.map((date) => valueOf(date, value)), 0);
+  const total = dates.reduce((sum, date) => sum + valueOf(date, value), 0);
   const x = scaleBand().domain(dates).range([MARGIN.left, WIDTH - MARGIN.right]).padding(0.3);
   const y = scaleLinear().domain([0, most || 1]).nice(4).range([HEIGHT - MARGIN.bottom, MARGIN.top]);
+  const bar = (date: string, height: number) => ({ x: x(date), width: x.bandwidth(), y: y(height), height: Math.max(y(0) - y(height), 0) });
   const labelEvery = Math.ceil(days / 8);
   return (
     <Panel
-      title={what === "cost" ? "Cost by day" : "Tokens by day"}
-      note="UTC; failed work is darker"
+      title={title}
+      note={failed ? "UTC; failed work is red" : "UTC"}
       end={
         <>
-          <Segments label="Measure" value={what} onChange={setWhat} options={[["cost", "Cost"], ["tokens", "Tokens"]]} />
+          <Segments label="Measure" value={measure} onChange={setMeasure} options={[["cost", "Cost"], ["tokens", "Tokens"], ["failed", "Failed work"], ["keptOut", "Kept out"]]} />
           <Segments label="View" value={view} onChange={setView} options={[["chart", "Chart"], ["table", "Table"]]} />
         </>
       }
     >
       {view === "chart" && most === 0 ? (
-        <Empty title={`No ${what === "cost" ? "cost" : "tokens"} in these ${days} days`} />
+        <Empty title={`${nothing} in these ${days} days`} />
       ) : view === "chart" ? (
         <div className="chart body">
-          <svg viewBox={`0 0 ${WIDTH} ${HEIGHT}`} role="img" aria-label={`${what === "cost" ? "Cost" : "Tokens"} by day: ${show(dates.reduce((sum, date) => sum + value(date), 0))} in ${days} days, at most ${show(most)} in a day. The table has each day.`}>
+          <svg viewBox={`0 0 ${WIDTH} ${HEIGHT}`} role="img" aria-label={`${title}: ${show(total)} in ${days} days, at most ${show(most)} in a day. The table has each day.`}>
             {y.ticks(4).map((tick) => (
               <g key={tick}>
                 <line className="grid" x1={MARGIN.left} x2={WIDTH - MARGIN.right} y1={y(tick)} y2={y(tick)} />
@@ -164,8 +195,8 @@ function DayChart({ report, from, days }: { report: UsageReport; from: number; d
             ))}
             {dates.map((date, index) => (
               <g key={date}>
-                <rect x={x(date)} width={x.bandwidth()} y={y(value(date))} height={Math.max(y(0) - y(value(date)), 0)} fill="var(--chart-1)"><title>{`${date}: ${show(value(date))}`}</title></rect>
-                <rect x={x(date)} width={x.bandwidth()} y={y(failed(date))} height={Math.max(y(0) - y(failed(date)), 0)} fill="var(--bad)"><title>{`${date}: ${show(failed(date))} failed`}</title></rect>
+                <rect {...bar(date, valueOf(date, value))} fill={measure === "failed" ? "var(--bad)" : "var(--chart-1)"}><title>{`${date}: ${show(valueOf(date, value))}`}</title></rect>
+                {failed && <rect {...bar(date, valueOf(date, failed))} fill="var(--bad)"><title>{`${date}: ${show(valueOf(date, failed))} failed`}</title></rect>}
                 {index % labelEvery === 0 && <text x={(x(date) ?? 0) + x.bandwidth() / 2} y={HEIGHT - 6} textAnchor="middle">{date.slice(5)}</text>}
               </g>
             ))}
@@ -174,11 +205,20 @@ function DayChart({ report, from, days }: { report: UsageReport; from: number; d
       ) : (
         <div className="scroll">
           <table>
-            <thead><tr><th scope="col">Day</th><th scope="col" className="number">Calls</th><th scope="col" className="number">Tokens</th><th scope="col" className="number">Failed</th><th scope="col" className="number">Cost</th></tr></thead>
+            <thead><tr><th scope="col">Day</th><th scope="col" className="number">Calls</th><th scope="col" className="number">Tokens</th><th scope="col" className="number">Failed</th><th scope="col" className="number">Cost</th><th scope="col" className="number">Kept out</th></tr></thead>
             <tbody>
               {dates.map((date) => {
                 const group = byDay.get(date);
-                return <tr key={date}><td>{date}</td><td className="number">{whole(group?.modelCalls ?? 0)}</td><td className="number">{tokens(group ? used(group) : 0)}</td><td className="number">{money(group?.failed.costUsd ?? 0)}</td><td className="number">{money(group ? group.costUsd : 0)}</td></tr>;
+                return (
+                  <tr key={date}>
+                    <td>{date}</td>
+                    <td className="number">{whole(group?.modelCalls ?? 0)}</td>
+                    <td className="number">{tokens(valueOf(date, used))}</td>
+                    <td className="number">{money(valueOf(date, spentInVain))}</td>
+                    <td className="number">{money(group ? group.costUsd : 0)}</td>
+                    <td className="number">{bytes(valueOf(date, keptOut))}</td>
+                  </tr>
+                );
               })}
             </tbody>
           </table>
@@ -188,33 +228,79 @@ function DayChart({ report, from, days }: { report: UsageReport; from: number; d
   );
 }
 
-function Groups({ title, report, link, most = 50 }: { title: string; report: UseQueryResult<UsageReport>; link?: (key: string) => string; most?: number }): ReactNode {
+/** Return the groups of a report with a part of the greatest, by their cost or, if none is known, by their tokens. */
+function shares(items: readonly UsageGroup[]): { item: UsageGroup; share: number; failed: number }[] {
+  const top = Math.max(...items.map((item) => item.costUsd ?? 0), 0);
+  const topTokens = Math.max(...items.map(used), 1);
+  return items.map((item) => ({
+    item,
+    share: top > 0 ? (item.costUsd ?? 0) / top : used(item) / topTokens,
+    failed: top > 0 ? spentInVain(item) / top : used(item.failed) / topTokens,
+  }));
+}
+
+/** A bar of a chart whose numbers are in the same row. */
+function ShareBar({ share, failed = 0 }: { share: number; failed?: number }): ReactNode {
   return (
-    <Panel title={title} note="most expensive first">
+    <span className="share" aria-hidden>
+      <i className="failed" style={{ width: `${failed * 100}%` }} />
+      <i style={{ width: `${Math.max(share - failed, 0) * 100}%` }} />
+    </span>
+  );
+}
+
+function Groups({ title, note, nameless = "None", report }: { title: string; note?: string; nameless?: string; report: UseQueryResult<UsageReport> }): ReactNode {
+  const name = title.replace(/^By (.)/, (_, letter: string) => letter.toUpperCase());
+  return (
+    <Panel title={title} note={note ?? "most expensive first"}>
+      <Loaded what="usage" query={report}>
+        {(data) => data.items.length === 0 ? <Empty title="Nothing was used" /> : (
+          <div className="scroll">
+            <table>
+              <thead><tr><th scope="col">{name}</th><th scope="col" className="number">Calls</th><th scope="col" className="number">Tokens</th><th scope="col" className="number">Failed</th><th scope="col" className="number">Cost</th><th scope="col" className="number">Kept out</th><th scope="col">Share</th></tr></thead>
+              <tbody>
+                {shares(data.items).map(({ item, share, failed }) => (
+                  <tr key={item.key ?? "none"}>
+                    <td>{item.key === null ? <span className="meta">{nameless}</span> : <b><Safe text={item.key} limit={60} /></b>}</td>
+                    <td className="number">{whole(item.modelCalls)}</td>
+                    <td className="number">{tokens(used(item))}</td>
+                    <td className="number">{item.failed.modelCalls > 0 ? money(item.failed.costUsd) : ""}</td>
+                    <td className="number">{money(item.costUsd)}</td>
+                    <td className="number">{keptOut(item) > 0 ? bytes(keptOut(item)) : ""}</td>
+                    <td><ShareBar share={share} failed={failed} /></td>
+                  </tr>
+                ))}
+              </tbody>
+            </table>
+          </div>
+        )}
+      </Loaded>
+    </Panel>
+  );
+}
+
+function FailedWork({ report }: { report: UseQueryResult<UsageReport> }): ReactNode {
+  return (
+    <Panel title="Failed work" note="calls whose work failed or was canceled">
       <Loaded what="usage" query={report}>
         {(data) => {
-          const items = [...data.items].sort((one, other) => (other.costUsd ?? 0) - (one.costUsd ?? 0) || used(other) - used(one)).slice(0, most);
-          const top = Math.max(...items.map((item) => item.costUsd ?? 0), 0);
-          const topTokens = Math.max(...items.map(used), 1);
-          if (items.length === 0) return <Empty title="Nothing was used" />;
+          const items = data.items.filter((item) => item.failed.modelCalls > 0).sort((one, other) => spentInVain(other) - spentInVain(one) || used(other.failed) - used(one.failed));
+          if (items.length === 0) return <Empty title="No work failed" />;
+          const most = Math.max(...items.map((item) => used(item.failed)), 1);
           return (
             <div className="scroll">
               <table>
-                <thead><tr><th scope="col">{title.replace(/^By (.)/, (_, letter: string) => letter.toUpperCase()).replace(/^Most.*/, "Query")}</th><th scope="col" className="number">Calls</th><th scope="col" className="number">Tokens</th><th scope="col" className="number">Failed</th><th scope="col" className="number">Cost</th><th scope="col"><span className="hidden-text">Share</span></th></tr></thead>
+                <thead><tr><th scope="col">Agent</th><th scope="col" className="number">Calls</th><th scope="col" className="number">Tokens</th><th scope="col" className="number">Cost</th><th scope="col">Share</th></tr></thead>
                 <tbody>
-                  {items.map((item) => {
-                    const share = top > 0 ? (item.costUsd ?? 0) / top : used(item) / topTokens;
-                    return (
-                      <tr key={item.key ?? "none"}>
-                        <td>{link && item.key ? <Link href={link(item.key)} className="link">{shortId(item.key)}</Link> : <b><Safe text={item.key ?? "none"} limit={60} /></b>}</td>
-                        <td className="number">{whole(item.modelCalls)}</td>
-                        <td className="number">{tokens(used(item))}</td>
-                        <td className="number">{item.failed.modelCalls > 0 ? money(item.failed.costUsd) : ""}</td>
-                        <td className="number">{money(item.costUsd)}</td>
-                        <td><span className="share"><i style={{ width: `${Math.round(share * 100)}%` }} /></span></td>
-                      </tr>
-                    );
-                  })}
+                  {items.map((item) => (
+                    <tr key={item.key ?? "none"}>
+                      <td><b><Safe text={item.key ?? "None"} limit={60} /></b></td>
+                      <td className="number">{whole(item.failed.modelCalls)} of {whole(item.modelCalls)}</td>
+                      <td className="number">{tokens(used(item.failed))}</td>
+                      <td className="number">{money(item.failed.costUsd)}</td>
+                      <td><ShareBar share={0} failed={used(item.failed) / most} /></td>
+                    </tr>
+                  ))}
                 </tbody>
               </table>
             </div>
@@ -232,20 +318,24 @@ function KeptOut({ report }: { report: UseQueryResult<UsageReport> }): ReactNode
         {(data) => {
           const items = data.items.filter((item) => keptOut(item) > 0).sort((one, other) => keptOut(other) - keptOut(one));
           if (items.length === 0) return <Empty title="Nothing was kept out of prompts" />;
+          const most = Math.max(...items.map(keptOut), 1);
           return (
-            <table>
-              <thead><tr><th scope="col">Agent</th><th scope="col" className="number">Kept out</th><th scope="col" className="number">In prompts</th><th scope="col" className="number">About</th></tr></thead>
-              <tbody>
-                {items.map((item) => (
-                  <tr key={item.key ?? "none"}>
-                    <td><Safe text={item.key ?? "none"} limit={60} /></td>
-                    <td className="number">{bytes(keptOut(item))}</td>
-                    <td className="number">{bytes(item.references.promptBytes + item.artifacts.promptBytes)}</td>
-                    <td className="number">{tokens((item.references.estimate.tokens ?? 0) + (item.artifacts.estimate.tokens ?? 0))} tokens</td>
-                  </tr>
-                ))}
-              </tbody>
-            </table>
+            <div className="scroll">
+              <table>
+                <thead><tr><th scope="col">Agent</th><th scope="col" className="number">Kept out</th><th scope="col" className="number">In prompts</th><th scope="col" className="number">Estimate</th><th scope="col">Share</th></tr></thead>
+                <tbody>
+                  {items.map((item) => (
+                    <tr key={item.key ?? "none"}>
+                      <td><b><Safe text={item.key ?? "None"} limit={60} /></b></td>
+                      <td className="number">{bytes(keptOut(item))}</td>
+                      <td className="number">{bytes(item.references.promptBytes + item.artifacts.promptBytes)}</td>
+                      <td className="number">{tokens(keptOutTokens(item))} tokens</td>
+                      <td><ShareBar share={keptOut(item) / most} /></td>
+                    </tr>
+                  ))}
+                </tbody>
+              </table>
+            </div>
           );
         }}
       </Loaded>
@@ -253,22 +343,40 @@ function KeptOut({ report }: { report: UseQueryResult<UsageReport> }): ReactNode
   );
 }
 
-function Channels({ report }: { report: UseQueryResult<UsageReport> }): ReactNode {
+function ExpensiveQueries({ report }: { report: UseQueryResult<UsageReport> }): ReactNode {
   return (
-    <Panel title="By channel" note="what artifacts cost">
+    <Panel title="Most expensive queries" note={`up to ${MOST_QUERIES}`}>
       <Loaded what="usage" query={report}>
-        {(data) => data.items.length === 0 ? <Empty title="No artifacts were published" /> : (
-          <table>
-            <thead><tr><th scope="col">Channel</th><th scope="col" className="number">Calls</th><th scope="col" className="number">Cost</th><th scope="col" className="number">Kept out</th></tr></thead>
-            <tbody>
-              {data.items.map((item) => (
-                <tr key={item.key ?? "none"}><td><Safe text={item.key ?? "none"} limit={60} /></td><td className="number">{whole(item.modelCalls)}</td><td className="number">{money(item.costUsd)}</td><td className="number">{bytes(item.artifacts.keptOutBytes)}</td></tr>
-              ))}
-            </tbody>
-          </table>
-        )}
+        {(data) => {
+          const items = shares(data.items.filter((item) => item.key !== null));
+          if (items.length === 0) return <Empty title="Nothing was used" />;
+          return (
+            <div className="scroll">
+              <table>
+                <thead><tr><th scope="col">Query</th><th scope="col">Asked by</th><th scope="col">Status</th><th scope="col" className="number">Calls</th><th scope="col" className="number">Tokens</th><th scope="col" className="number">Cost</th><th scope="col">Share</th></tr></thead>
+                <tbody>{items.map(({ item, share, failed }) => <ExpensiveQuery key={item.key} group={item} share={share} failed={failed} />)}</tbody>
+              </table>
+            </div>
+          );
+        }}
       </Loaded>
     </Panel>
+  );
+}
+
+function ExpensiveQuery({ group, share, failed }: { group: UsageGroup; share: number; failed: number }): ReactNode {
+  const id = group.key ?? "";
+  const query = useAskingQuery(id).data; // none for a query whose thread was deleted: its usage remains
+  return (
+    <tr>
+      <td><Link href={`/queries/${id}`} className="link"><Safe text={query?.prompt.slice(0, 100) || shortId(id)} /></Link></td>
+      <td>{query && <Safe text={query.principal} limit={40} />}</td>
+      <td>{query && <Badge status={query.status} />}</td>
+      <td className="number">{whole(group.modelCalls)}</td>
+      <td className="number">{tokens(used(group))}</td>
+      <td className="number">{money(group.costUsd)}</td>
+      <td><ShareBar share={share} failed={failed} /></td>
+    </tr>
   );
 }
 

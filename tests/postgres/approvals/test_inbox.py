@@ -135,6 +135,7 @@ async def test_pending_approvals_are_counted_by_kind_agent_and_runtime(
     counts = await api.read("/approvals/counts")
     assert counts == {
         "pending": 3,
+        "canDecide": 3,
         "isComplete": True,
         "nextExpiresAt": min(a["expiresAt"] for a in three),
         "groups": [
@@ -144,9 +145,40 @@ async def test_pending_approvals_are_counted_by_kind_agent_and_runtime(
     }
     for approval in three:
         good(await api.decide(approval["id"], "reject"))
-    empty = {"pending": 0, "isComplete": True, "nextExpiresAt": None, "groups": []}
+    empty = {"pending": 0, "canDecide": 0, "isComplete": True, "nextExpiresAt": None, "groups": []}
     assert await api.read("/approvals/counts") == empty
     assert await plangate.other.read("/approvals/counts") == empty
+
+
+async def test_a_reviewer_lists_and_counts_what_they_can_decide(plangate: World, api: Caller) -> None:
+    two = {"kind": "always", "approvers": {"minimum": 2, "notRequester": True}}
+    await api.register(specs.scripted(PAY, specs.tool("wire", approval=two)))
+    ann, bo = [
+        await plangate.key("queries:write", "read", "approvals:decide", principal=name)
+        for name in ("ann", "bo")
+    ]
+    paid, wired = (await gate(ann))["id"], (await gate(ann, "wire"))["id"]
+
+    async def mine(caller: Caller) -> list[str]:
+        found = await inbox(caller, canDecide="true")
+        assert (await caller.read("/approvals/counts"))["canDecide"] == len(found)
+        return found
+
+    assert await mine(ann) == [paid]  # the rule of `wire` excludes the requester
+    assert await mine(bo) == [wired, paid]
+    assert await mine(await plangate.key("read", principal="cid")) == []
+    digest = (await bo.read(f"/approvals/{wired}"))["digest"]
+    good(await bo.decide(wired, "approve", digest=digest))
+    assert await mine(bo) == [paid]
+    assert await inbox(bo, canDecide="false", status="pending") == [wired, paid]
+    assert await mine(api) == [wired, paid]
+    good(await api.decide(paid, "reject"))
+    assert await mine(ann) == []
+    assert await inbox(ann, canDecide="true", runtime="none") == []
+    problem = refused(await ann.get("/approvals", canDecide="true", status="approved"), 422)
+    assert problem["errors"] == [
+        {"pointer": "query:canDecide", "message": "cannot be combined with status=approved"}
+    ]
 
 
 async def test_comments_stay_on_record_and_are_events(plangate: World, api: Caller) -> None:

@@ -507,6 +507,20 @@ async def test_pages_give_each_group_once_under_the_same_totals(
     assert [i["key"] for i in items] == sorted((i["key"] for i in items), reverse=by == "query")
 
 
+async def test_the_most_expensive_groups_come_first_on_request(plangate: World, api: Caller) -> None:
+    good, bad = await two_queries(plangate, api)  # the first cost less than the second
+    await api.register(specs.mock(name="free"))
+    free = await api.run(runtime="free")
+    found = await api.read("/usage", groupBy="query", order="cost")
+    assert [item["key"] for item in found["items"]] == [bad["id"], good["id"], free["id"]]
+    assert next(iter(await usage(api, "query"))) == free["id"]
+    most = await api.read("/usage", groupBy="query", order="cost", limit=1)
+    assert ([item["key"] for item in most["items"]], most["nextCursor"]) == ([bad["id"]], None)
+    assert most["totals"] == found["totals"]
+    agents = await api.read("/usage", groupBy="agent", order="cost")
+    assert [item["key"] for item in agents["items"]] == ["chief", "solo", "helper"]  # no price is known
+
+
 @pytest.mark.parametrize(
     ("params", "pointer", "message"),
     [

@@ -35,6 +35,7 @@ class Api(Requests):
         requester: str | None = None,
         from_: str | None = None,
         to: str | None = None,
+        can_decide: bool | None = None,
         text: str | None = None,
         limit: int | None = None,
         cursor: str | None = None,
@@ -63,6 +64,7 @@ class Api(Requests):
                 "requester": requester,
                 "from": from_,
                 "to": to,
+                "canDecide": can_decide,
                 "text": text,
                 "limit": limit,
                 "cursor": cursor,
@@ -2253,6 +2255,7 @@ class Api(Requests):
             "query", "thread", "agent", "model", "artifact", "revision", "channel", "runtime", "day"
         ]
         | None = None,
+        order: Literal["key", "cost"] | None = None,
         from_: str | None = None,
         to: str | None = None,
         limit: int | None = None,
@@ -2270,7 +2273,14 @@ class Api(Requests):
             models.UsageReport,
             "GET",
             "/usage",
-            params={"groupBy": group_by, "from": from_, "to": to, "limit": limit, "cursor": cursor},
+            params={
+                "groupBy": group_by,
+                "order": order,
+                "from": from_,
+                "to": to,
+                "limit": limit,
+                "cursor": cursor,
+            },
             **request_options,
         )
         return response

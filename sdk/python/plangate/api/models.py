@@ -1832,6 +1832,8 @@ class PendingCountsView(Record):
     """
 
     __slots__ = ()
+    can_decide: int
+    """How many of them you can decide or vote on (`canDecide` in `GET /approvals`)."""
     groups: list[PendingGroupView]
     """The largest groups."""
     is_complete: bool

@@ -27,11 +27,15 @@ async def list_approvals(
         str, typer.Option(help="pending, approved, rejected, revised, expired, cancelled or all.")
     ] = "pending",
     query: Annotated[str | None, typer.Option(help="Only those of this query.")] = None,
+    for_me: Annotated[bool, typer.Option("--for-me", help="Only those that this key can decide.")] = False,
     limit: Limit = 50,
 ) -> None:
     """List approvals, newest first."""
     status_filter = None if status == "all" else status
-    await print_newest(remote, limit, "approvals", _row, WIDTHS, status=status_filter, queryId=query)
+    can_decide = "true" if for_me else None
+    await print_newest(
+        remote, limit, "approvals", _row, WIDTHS, status=status_filter, queryId=query, canDecide=can_decide
+    )
 
 
 def _row(approval: dict[str, Any]) -> list[str]:

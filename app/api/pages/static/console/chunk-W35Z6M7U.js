@@ -1,1 +1,0 @@
-import{a,b,c,d,e}from"./chunk-TUVOZZRY.js";import"./chunk-NFIPT7DX.js";import"./chunk-3VW2LWOZ.js";import"./chunk-LUYMONES.js";import"./chunk-TGTZ2ELV.js";import"./chunk-V5D3U7LA.js";import"./chunk-7ZO7UETH.js";export{e as ArtifactList,d as PlanPanel,a as QueriesPage,c as QueryPage,b as QueryTable};
