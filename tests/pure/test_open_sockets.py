@@ -7,6 +7,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).parents[2]
 
 CONFTEST = "from tests.conftest import _open_sockets, pytest_configure\n"
