@@ -255,7 +255,7 @@ def assemble(
     lookups = Lookups(settings.dns_lookups, settings.tenant_dns_lookups, on_wait=metrics.dns_wait.observe)
     egress = EgressPolicy.from_hosts(settings.allow_hosts, resolver=lookups)
     points = installed_functions()
-    runtimes = Runtimes(db, Environment(egress, frozenset(points)), processes)
+    runtimes = Runtimes(db, Environment(egress, frozenset(points), settings.provider_envs), processes)
     signing = SigningSecrets(db, sealer)
     slots = settings.slots if with_worker else 0
     traffic = ModelTraffic(

@@ -8,7 +8,6 @@ from collections import OrderedDict
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
-from urllib.parse import urlsplit
 
 import httpx2
 from plangate.spec.models import AgentSpec, ProviderSpec
@@ -17,7 +16,7 @@ from plangate.spec.vendors import MODEL_FREE_FIELDS, VENDORS
 from app.base.egress_policy import EgressPolicy
 from app.llm.client import ModelClient, ModelTraffic, egress_client, open_client
 from app.llm.provider import Provider, ProviderNotBuilt
-from app.llm.registry import build_provider
+from app.llm.registry import build_provider, operator_address
 from app.runtimes.models import Runtime
 from app.tenancy.secrets import Secrets
 
@@ -101,12 +100,9 @@ class ProviderPool:
             )
         if spec is not None and spec.api_key is not None:
             return ProviderChoice(kind, await self._own_key(runtime, name, spec), None, True, options)
-        vendor = VENDORS[kind]
-        key_env = (
-            vendor.key_env
-        )  # None for clouds: a spec without a key never uses the operator's cloud account
-        base_url = os.environ.get(vendor.url_env) if vendor.url_env else None
-        target = urlsplit(base_url).hostname if base_url else vendor.host_in(spec.region if spec else None)
+        # None for clouds: a spec without a key never uses the operator's cloud account.
+        key_env = VENDORS[kind].key_env
+        base_url, target = operator_address(kind, spec.region if spec else None)
         if spec is not None and spec.api_key_env:
             return ProviderChoice(
                 kind, self._operator_key(spec.api_key_env, target), base_url, False, options

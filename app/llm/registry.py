@@ -6,8 +6,10 @@ The adapters import SDKs, which takes seconds, so each is imported when the firs
 
 from __future__ import annotations
 
+import os
 from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
 
 from plangate.spec.vendors import MODEL_FREE_FIELDS, PROVIDER_FIELDS, VENDORS
 
@@ -72,6 +74,13 @@ def build_provider(
         **{vendor.options[option]: value for option, value in options.items()},
     )
     return provider
+
+
+def operator_address(kind: str, region: str | None) -> tuple[str | None, str | None]:
+    """Return the address at which the operator's keys of a vendor are used, or None for the vendor's own, and its host."""
+    vendor = VENDORS[kind]
+    base_url = os.environ.get(vendor.url_env) if vendor.url_env else None
+    return base_url, urlsplit(base_url).hostname if base_url else vendor.host_in(region)
 
 
 def _mock(options: dict[str, Any]) -> MockProvider:

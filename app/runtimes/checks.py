@@ -17,7 +17,7 @@ from plangate.spec.models import AgentSpec, RuntimeSpec
 from plangate.spec.problems import Problem
 from plangate.spec.transport_checks import transport_problems
 from plangate.spec.transports import Dispatcher, HttpTransport, McpTransport, PythonTransport, Transport
-from plangate.spec.vendors import PROVIDER_FIELDS
+from plangate.spec.vendors import PROVIDER_FIELDS, VENDORS
 
 from app.base import jmespath
 from app.base.egress_policy import EgressDenied, EgressPolicy
@@ -25,15 +25,18 @@ from app.base.errors import MAX_COLLECTED_ERRORS, MAX_LISTED_ERRORS, FieldError,
 from app.base.schema.bounds import size_error
 from app.llm.messages import Usage
 from app.llm.prices import price
+from app.llm.registry import operator_address
 from app.runtimes.predicates import InvalidPredicate, compile_predicate
 
 
 @dataclass(frozen=True, slots=True)
 class Environment:
-    """The installation that a spec must run in: egress rules and installed `python` entry points."""
+    """The installation that a spec must run in: egress rules, installed `python` entry points, and the variables with
+    keys that the operator listed, each with its host."""
 
     egress: EgressPolicy
     entry_points: frozenset[str]
+    provider_envs: Mapping[str, str]
 
 
 def assemble_wire(
@@ -66,6 +69,7 @@ def service_check(environment: Environment) -> Check:
         yield from _check_predicates(draft)
         yield from _check_prices(draft)
         yield from _check_transports(draft, environment)
+        yield from _check_provider_envs(draft, environment)
 
     return check
 
@@ -97,6 +101,27 @@ def _check_transports(draft: Draft, environment: Environment) -> Iterator[Proble
                 at("entryPoint"),
                 f"no entry point {transport.entry_point!r} is installed in the group plangate.tools; "
                 f"expected one of: {known}",
+            )
+
+
+def _check_provider_envs(draft: Draft, environment: Environment) -> Iterator[Problem]:
+    """Yield providers that name a variable which the operator did not list, or listed for another host."""
+    for name, provider in draft.spec.providers.items():
+        kind, env = provider.kind or name, provider.api_key_env
+        if env is None or provider.base_url or kind not in VENDORS or draft.spec.interpreter:
+            continue
+        at, listed_host = draft.at("providers", name, "apiKeyEnv"), environment.provider_envs.get(env)
+        _, host = operator_address(kind, provider.region)
+        if listed_host is None:
+            yield Problem(
+                at,
+                f"the operator did not list {env!r} in PLANGATE_PROVIDER_ENVS, so no spec may use it: set 'apiKey' "
+                'to {"secret": ...}, or have the operator list it',
+            )
+        elif listed_host != host:
+            yield Problem(
+                at,
+                f"the operator listed {env!r} for {listed_host}, and provider {name!r} is at {host}: set 'apiKey'",
             )
 
 

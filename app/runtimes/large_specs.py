@@ -37,7 +37,11 @@ def assemble_spec(
 
 
 def assemble_large_spec(
-    raw: dict[str, Any], allow_hosts: frozenset[str], entry_points: frozenset[str], tenant: str | None
+    raw: dict[str, Any],
+    allow_hosts: frozenset[str],
+    entry_points: frozenset[str],
+    provider_envs: dict[str, str],
+    tenant: str | None,
 ) -> tuple[bytes, dict[str, str]]:
     """Return what `assemble_spec` returns, in a process, which resolves no names."""
-    return assemble_spec(raw, Environment(EgressPolicy(allow_hosts), entry_points), tenant)
+    return assemble_spec(raw, Environment(EgressPolicy(allow_hosts), entry_points, provider_envs), tenant)

@@ -261,7 +261,11 @@ async def _assembled(
         wire, literals = await asyncio.to_thread(assemble_spec, spec, environment, tenant)
     else:
         wire, literals = await process.run(
-            assemble_large_spec, environment.egress.allow_hosts, environment.entry_points, tenant
+            assemble_large_spec,
+            environment.egress.allow_hosts,
+            environment.entry_points,
+            dict(environment.provider_envs),
+            tenant,
         )
         await process.end()
     return await offload(loads, wire), literals

@@ -215,3 +215,35 @@ async def test_a_provider_that_sends_too_much_fails_its_query_once(
         assert 'plangate_model_streams_ended_total{bound="line"} 1.0' in numbers
         assert 'plangate_model_streams_ended_total{bound="bytes"} 1.0' in numbers
         assert "plangate_model_streams 0.0" in numbers
+
+
+async def test_variables_of_the_operator_that_cannot_be_used_are_spec_errors(
+    cluster: Cluster, site: Deployment
+) -> None:
+    envs = {"TEAM_KEY": "api.openai.com"}
+    async with world(site, cluster.operator_key, provider_envs=envs) as running:
+        for name, kind, message in (
+            (
+                "HOME_KEY",
+                "openai",
+                "the operator did not list 'HOME_KEY' in PLANGATE_PROVIDER_ENVS, so no spec may use it: set 'apiKey' to "
+                '{"secret": ...}, or have the operator list it',
+            ),
+            (
+                "TEAM_KEY",
+                "anthropic",
+                "the operator listed 'TEAM_KEY' for api.openai.com, and provider 'p' is at api.anthropic.com: set 'apiKey'",
+            ),
+        ):
+            agent = specs.agent(model={"id": MODELS[kind], "provider": "p"})
+            for size in (0, 200_000):  # a large spec is checked in a process of its own
+                wanted = specs.spec(
+                    {**agent, "systemPrompt": "x" * size}, providers={"p": {"kind": kind, "apiKeyEnv": name}}
+                )
+                answer = await running.api.post("/runtimes", wanted)
+                assert answer.status_code == 422
+                (flaw,) = answer.json()["errors"]
+                assert (flaw["pointer"], flaw["message"]) == ("/providers/p/apiKeyEnv", message)
+        allowed = {"kind": "openai", "apiKeyEnv": "TEAM_KEY"}
+        agent = specs.agent(model={"id": MODELS["openai"], "provider": "p"})
+        await running.api.register(specs.spec(agent, providers={"p": allowed}))

@@ -279,6 +279,11 @@ async def test_an_interpreter_may_be_a_provider(api: Caller) -> None:
             {"safety": "x"},
             "the prompt of agent 'solo' cannot be rendered: the prompt layer 'identity' is required",
         ),
+        (
+            {"identity": " "},
+            "the prompt of agent 'solo' cannot be rendered: the section 'Identity' (identity) is empty: say who the "
+            "agent is",
+        ),
     ],
 )
 async def test_unrenderable_layers_are_spec_errors(api: Caller, prompt: Any, message: str) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from typing import Any
 
 import pytest
@@ -96,6 +97,28 @@ async def test_counts_of_a_tenant_are_bounded_and_read_from_indexes(idle: World,
     assert (acme["runningQueries"], other["runningQueries"]) == (5, 0)
     await asyncio.sleep(1.2)  # each session reports its numbers once a second
     assert await owner.fetchval(read) == 0
+
+
+PROCESSES = """
+INSERT INTO processes (id, host, pid, holds_lock, heartbeat_ms)
+SELECT 'proc_' || n, 'h', n, false, 0 FROM generate_series(1, 200) n;
+UPDATE queries SET lease_owner = 'proc_7', lease_expires_at = now() + interval '1 h'
+ WHERE tenant_id = 'acme' AND status = 'running';
+"""
+
+
+async def test_the_running_queries_of_all_processes_are_counted_in_one_scan(idle: World, owner: Any) -> None:
+    await owner.execute(FILL)
+    await owner.execute(PROCESSES)
+    listed = (await idle.operator().read("/processes"))["items"]
+    running = {process["id"]: process["runningQueries"] for process in listed}
+    assert running["proc_7"] == 5
+    assert len(running) >= 200
+    assert sum(running.values()) == 5
+    body = await owner.fetchval("SELECT prosrc FROM pg_proc WHERE proname = 'list_processes'")
+    explained = await owner.fetchval(f"EXPLAIN (ANALYZE, FORMAT JSON) {body.replace('p_limit', '500')}")
+    scans = re.findall(r'"Relation Name": "queries".*?"Actual Loops": (\d+)', explained, re.DOTALL)
+    assert scans == ["1"]
 
 
 async def test_a_session_of_the_operator_sees_both_and_one_for_somebody_else_neither(

@@ -115,6 +115,9 @@ def test_identity_is_required() -> None:
         layered_prompt(identity=None)  # type: ignore[arg-type]
     with pytest.raises(TypeError, match="'identity' is required"):
         render_layers({"safety": "x"})
+    for empty in ("", " \n", [], ["", " "]):
+        with pytest.raises(ValueError, match=r"'Identity' \(identity\) is empty: say who the agent is"):
+            layered_prompt(identity=empty, safety="x")
 
 
 @pytest.mark.parametrize(
@@ -287,11 +290,12 @@ plain_json: st.SearchStrategy[Any] = st.recursive(
 )
 words = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
 texts = words | st.lists(words, max_size=3)
+identities = texts.filter(lambda text: "".join(text).strip())
 tool = st.fixed_dictionaries({"name": words.filter(lambda name: bool(name.strip())), "description": words})
 STRUCTURED = ("domainKnowledge", "outputFormat", "examples")
 LAYERS = ("identity", "communication", "operationalRules", "tools", "safety", *STRUCTURED)
 layers_strategy = st.fixed_dictionaries(
-    {"identity": texts},
+    {"identity": identities},
     optional={
         "communication": texts,
         "operationalRules": texts,
@@ -319,10 +323,10 @@ def test_the_order_of_keys_never_matters(layers: dict[str, Any], order: st.DataO
     assert (again.text, again.cache_key) == (prompt.text, prompt.cache_key)
 
 
-values_of = {
+values_of: dict[str, st.SearchStrategy[Any]] = {
     name: st.lists(tool, max_size=3) if name == "tools" else plain_json if name in STRUCTURED else texts
     for name in LAYERS
-}
+} | {"identity": identities}
 
 
 @pytest.mark.parametrize("name", LAYERS)

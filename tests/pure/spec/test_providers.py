@@ -6,6 +6,10 @@ import pytest
 from plangate.spec.assembly import SpecInvalid, assemble
 
 KEY = {"apiKey": {"secret": "s"}}
+OWN_ADDRESS = (
+    "provider 'p' has a 'baseUrl', and the operator's keys are not sent to an address that a spec chose: set 'apiKey' to "
+    '{"secret": ...}'
+)
 BEDROCK = {"kind": "bedrock", "region": "eu-west-3", **KEY}
 VERTEX = {"kind": "vertex", "region": "us-east5", "project": "my-project", **KEY}
 
@@ -49,7 +53,7 @@ def without(provider: dict[str, Any], *fields: str) -> dict[str, Any]:
         ("p", {**VERTEX, "region": "global", "project": "example.com:my-project"}),
         ("vertex", {**without(VERTEX, "kind"), "baseUrl": "https://gateway.test/v1"}),
         ("anthropic", {}),
-        ("p", {"kind": "openai", "apiKeyEnv": "K", "baseUrl": "https://x.test", "idleTimeoutS": 5.5}),
+        ("p", {"kind": "openai", "apiKeyEnv": "K", "idleTimeoutS": 5.5}),
         ("p", {"kind": "mock", "tokens": 3}),
     ],
 )
@@ -98,6 +102,21 @@ def test_only_written_fields_are_on_the_wire(name: str, provider: dict[str, Any]
             without(VERTEX, "apiKey"),
             "/providers/p/apiKey",
             "provider 'p' of kind 'vertex' has no key: set 'apiKey' to {\"secret\": ...}, or 'apiKeyEnv'",
+        ),
+        (
+            {"kind": "openai", "baseUrl": "https://x.test"},
+            "/providers/p/apiKey",
+            OWN_ADDRESS,
+        ),
+        (
+            {"kind": "anthropic", "apiKeyEnv": "K", "baseUrl": "https://x.test"},
+            "/providers/p/apiKey",
+            OWN_ADDRESS,
+        ),
+        (
+            {**without(VERTEX, "apiKey"), "baseUrl": "https://x.test"},
+            "/providers/p/apiKey",
+            OWN_ADDRESS,
         ),
         (
             {**BEDROCK, "credentials": "operator"},

@@ -157,6 +157,8 @@ KNOT["properties"] = KNOT
         ({"a": {2: str}}, r"field names are strings, not 2 \(in 'a'\)"),
         ({"a": [str]}, r"str is not JSON \(in 'a.0'\)"),
         ({"a": float("inf")}, r"inf is not JSON \(in 'a'\)"),
+        ({"a": 5}, "no keyword of JSON Schema, and /a is 5, not a type"),
+        ({"a/b": {"type": "string"}}, "and /a~1b is {'type': 'string'}, not a type"),
         ({"a": "b", "c": str}, "field 'a' is 'b', not a type"),
         ({"a": {"b": 3, "c": str}}, "field 'a.b' is 3, not a type"),
         ({"a": {"b": Callable[[int], int]}}, "field 'a.b' has no JSON Schema"),

@@ -213,8 +213,8 @@ def _prompt(owner: str, prompt: Prompt) -> str:
     if isinstance(prompt, Mapping):
         try:
             return render_layers(prompt).text
-        except TypeError as error:
-            raise TypeError(f"the prompt of {owner}: {error}") from error
+        except (TypeError, ValueError) as error:
+            raise type(error)(f"the prompt of {owner}: {error}") from error
     if not isinstance(prompt, str | LayeredPrompt):
         raise TypeError(
             f"the prompt of {owner} is a string, a layered prompt or layers, not {describe_type(prompt)}"

@@ -227,6 +227,7 @@ def check_providers(draft: Draft) -> Iterator[Problem]:
             continue
         yield from _foreign_fields(draft, name, kind, provider)
         yield from _missing_fields(draft, name, kind, provider)
+        yield from _keyless_address(draft, name, kind, provider)
         if provider.api_key is not None and provider.api_key_env is not None:
             yield Problem(
                 draft.at("providers", name, "apiKeyEnv"),
@@ -265,10 +266,21 @@ def _missing_fields(draft: Draft, name: str, kind: str, provider: ProviderSpec) 
             )
         return
     without_key = provider.api_key is None and provider.api_key_env is None
-    if without_key and draft.spec.interpreter is None:
+    if without_key and not provider.base_url and draft.spec.interpreter is None:
         yield Problem(
             draft.at("providers", name, "apiKey"),
             f"provider {name!r} of kind {kind!r} has no key: set 'apiKey' to {{\"secret\": ...}}, or 'apiKeyEnv'",
+        )
+
+
+def _keyless_address(draft: Draft, name: str, kind: str, provider: ProviderSpec) -> Iterator[Problem]:
+    """Check that a provider with an address of its own brings a key of its own: no other key is sent there."""
+    needs_key = provider.base_url and provider.credentials is None and draft.spec.interpreter is None
+    if kind in VENDORS and needs_key and provider.api_key is None:
+        yield Problem(
+            draft.at("providers", name, "apiKey"),
+            f"provider {name!r} has a 'baseUrl', and the operator's keys are not sent to an address that a spec chose: "
+            "set 'apiKey' to {\"secret\": ...}",
         )
 
 

@@ -64,10 +64,10 @@ def layered_prompt(
     output_format: Any = None,
     examples: Any = None,
 ) -> LayeredPrompt:
-    """Render the layers in their fixed order; an empty layer is left out.
+    """Render the layers in their fixed order; an empty layer other than `identity` is left out.
 
     Args:
-        identity: Who the agent is. A string is text, a sequence of strings one bullet each.
+        identity: Who the agent is, never empty. A string is text, a sequence of strings one bullet each.
         communication: How it speaks; as `identity`.
         operational_rules: How it works; as `identity`.
         tools: What the tool table lists: ToolSpecs, mappings with `name`, `description` and `approval`, or
@@ -80,6 +80,7 @@ def layered_prompt(
     Raises:
         TypeError: naming the section, for a value that it does not accept: a structured value in a text
             section, a non-finite float, a key that is no string, an unknown type, a malformed tool.
+        ValueError: for an identity without text.
 
     Example:
         >>> print(layered_prompt(identity="You refund orders.", safety=["Never guess.", "Ask."]))
@@ -102,7 +103,9 @@ def layered_prompt(
         "output_format": output_format,
         "examples": examples,
     }
-    bodies = ((layer.heading, layer.render(layer, values[layer.argument])) for layer in _LAYERS)
+    bodies = [(layer.heading, layer.render(layer, values[layer.argument])) for layer in _LAYERS]
+    if not bodies[0][1]:
+        raise ValueError("the section 'Identity' (identity) is empty: say who the agent is")
     return LayeredPrompt("\n\n".join(f"# {heading}\n{body}" for heading, body in bodies if body))
 
 
@@ -116,6 +119,7 @@ def render_layers(layers: Mapping[str, Any]) -> LayeredPrompt:
     Raises:
         TypeError: for an unknown layer, a layer given twice, a missing `identity`, and whatever
             `layered_prompt` refuses.
+        ValueError: for an identity without text.
 
     Example:
         >>> render_layers({"identity": "I", "outputFormat": "One line."}).text

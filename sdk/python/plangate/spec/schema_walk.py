@@ -16,6 +16,17 @@ MAP_KEYWORDS: Final = frozenset(
 )
 """Keywords whose values are maps of schemas by name."""
 
+_KEYWORDS: Final = """
+$anchor $comment $dynamicAnchor $dynamicRef $id $recursiveAnchor $recursiveRef $ref $schema $vocabulary
+additionalItems additionalProperties allOf anyOf const contains contentEncoding contentMediaType contentSchema
+default deprecated description discriminator else enum example examples exclusiveMaximum exclusiveMinimum
+externalDocs format id if items maxContains maxItems maxLength maxProperties maximum minContains minItems
+minLength minProperties minimum multipleOf not nullable oneOf pattern prefixItems propertyNames readOnly required
+then title type unevaluatedItems unevaluatedProperties uniqueItems writeOnly xml
+"""
+KEYWORDS: Final = MAP_KEYWORDS.union(_KEYWORDS.split())
+"""The keywords of all dialects of JSON Schema, and of OpenAPI."""
+
 
 def walk_schemas(root: Any) -> Iterator[tuple[str, Mapping[str, Any] | bool]]:
     """Yield the JSON pointer and the schema of every place that holds a schema, or may hold one, the root first.

@@ -23,7 +23,7 @@ from typing_extensions import TypeAliasType
 
 from plangate.json_pointer import json_pointer
 from plangate.spec.patterns import COSTLY_PATTERNS, costly_pattern, patterns_cost
-from plangate.spec.schema_walk import MAP_KEYWORDS, REFERENCE_KEYWORDS, walk_schemas
+from plangate.spec.schema_walk import KEYWORDS, MAP_KEYWORDS, REFERENCE_KEYWORDS, walk_schemas
 
 _ACCEPTED_FORMS: Final = (
     "a schema is a JSON Schema mapping, a Pydantic model class, a mapping of field name to type, "
@@ -46,7 +46,7 @@ def normalize_schema(value: Any) -> dict[str, Any]:
 
     The value is one of
 
-    - a JSON Schema mapping, which comes back as a plain copy;
+    - a JSON Schema mapping, which comes back as a plain copy. It is empty or has a keyword of JSON Schema;
     - a Pydantic model class, also a recursive one (its definitions are in `$defs`, and the root stays an object
       schema that can be read without following a reference);
     - a mapping of field name to type hint, nested at will. Every field is required unless its hint is
@@ -67,7 +67,11 @@ def normalize_schema(value: Any) -> dict[str, Any]:
     """
     try:
         if isinstance(value, Mapping):
-            return _fields_schema(value) if _holds_hint(value) else _plain_object(value, ())
+            if _holds_hint(value):
+                return _fields_schema(value)
+            plain = _plain_object(value, ())
+            _require_keyword(plain)
+            return plain
         if value is not BaseModel and _is_hint(value):
             return _inline_root(TypeAdapter(value).json_schema())
     except RecursionError:
@@ -199,6 +203,17 @@ def _plain_object(value: Mapping[Any, Any], path: Path) -> dict[str, Any]:
             raise TypeError(f"keys of a JSON Schema are strings, not {_short(name)}{_within(path)}")
         plain[name] = _plain(member, (*path, name))
     return plain
+
+
+def _require_keyword(schema: Mapping[str, Any]) -> None:
+    """Raise TypeError if a mapping without type hints is no JSON Schema either, which would accept every value."""
+    if not schema or any(keyword in KEYWORDS or keyword.startswith("x-") for keyword in schema):
+        return
+    name, member = next(iter(schema.items()))
+    raise TypeError(
+        f"{_ACCEPTED_FORMS}; this mapping has no keyword of JSON Schema, and {json_pointer((name,))} is "
+        f"{_short(member)}, not a type"
+    )
 
 
 def _plain(value: Any, path: Path) -> Any:
