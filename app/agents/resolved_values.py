@@ -6,11 +6,14 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Final
 
+from plangate.spec.gate_checks import QUERY_RESULT
+
 from app.agents.loop import Transcript
 from app.agents.transcript import SHOWN_BYTES_FIELD, read_resolved, unavailable_text
 from app.base.errors import Gone, NotFound, PlangateError, Unavailable
 from app.base.json import strict_json
 from app.calls.models import TurnCall
+from app.catalog.results import omit_sensitive_columns
 from app.engine.query_run import QueryRun
 from app.references.models import Reference
 from app.references.service import ReferenceService
@@ -23,9 +26,10 @@ NO_LONGER: Final = "The value is no longer available."
 async def resolve_part(
     run: QueryRun, references: ReferenceService, kind: str, id: str, path: str | None, limit: int
 ) -> tuple[Reference, ValuePart]:
-    """Return a reference and its value, or a part of the value. Raise PlangateError."""
+    """Return a reference and its value, or a part of the value, without sensitive columns. Raise PlangateError."""
     reference, data = await run.read(lambda tx: references.for_model(tx, kind, id, path, limit))
-    return reference, await references.part_for_model(reference, data, path, limit)
+    prune = omit_sensitive_columns if kind == QUERY_RESULT else None
+    return reference, await references.part_for_model(reference, data, path, limit, prune)
 
 
 def resolved_answer(reference: Reference, path: str | None, part: ValuePart, *, to_path: bool) -> Answer:

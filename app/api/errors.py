@@ -82,7 +82,7 @@ async def plangate_error_response(request: Request, error: Exception) -> Respons
     if isinstance(error, BlobStoreError):
         log.warning("blobs.failed", error=error, **request_log_fields(request))
     extra: dict[str, Any] = dict(error.extra)
-    if isinstance(error, errors.Invalid):
+    if error.errors or isinstance(error, errors.Invalid):
         extra |= list_errors(error.errors)
     headers: dict[str, str] = dict(getattr(error, "headers", {}))
     retry = getattr(error, "retry_after_s", None)

@@ -16,6 +16,7 @@ from plangate.spec.variable_schemas import has_variables, schema_without_meta
 from plangate.statuses import EndedApprovalStatus
 
 from app.approvals import decision_rules, grants, store
+from app.approvals.hidden_values import hide_reference_values, reference_variables
 from app.approvals.models import (
     ApprovalRequest,
     ApprovalRow,
@@ -123,7 +124,7 @@ class ApprovalService:
             raise decision_rules.expired_error(row)
         decision_rules.validate_not_requester(row, decision)
         if edits:
-            row = await self._replace_args(tx, row, edited)
+            row = await self._replace_args(tx, row, subject, edited)
         if not decision_rules.has_voted(row, decision):
             vote = await store.insert_vote(tx, approval_id=row.id, edits=row.edits, vote=decision)
             row.votes.append(vote)
@@ -136,8 +137,9 @@ class ApprovalService:
             await grants.add_grant(tx, ended, edited, decision.by)
         return ended
 
-    async def _replace_args(self, tx: Tx, row: ApprovalRow, subject: bytes) -> ApprovalRow:
-        """Replace the subject, which voids earlier votes. Raise Invalid if the tool does not accept the arguments."""
+    async def _replace_args(self, tx: Tx, row: ApprovalRow, before: bytes, subject: bytes) -> ApprovalRow:
+        """Replace the subject `before`, which voids earlier votes. Raise Invalid if the tool does not accept the
+        arguments."""
         args = await offload(parse_args, subject)
         runtime = await self._runtimes.get(tx.tenant, row.runtime_id, tx)
         schemas = {t.name: t.validation_schema for t in builtin_tools(runtime.spec, runtime.agent(row.agent))}
@@ -149,7 +151,14 @@ class ApprovalService:
                 f"args do not match the inputSchema of {row.target}; nothing was decided.",
                 [FieldError("/args" + e.pointer, e.message) for e in errors],
             )
-        glimpses = {"args": args}  # literal: no variable is behind them
+        glimpses: dict[str, Any] = {"args": args}  # literal: no variable is behind them
+        if hidden := reference_variables(row.glimpses):
+            original = await offload(parse_args, row.original_subject or before)
+            shown = await offload(
+                hide_reference_values, args, original, hidden, size=len(before) + len(subject)
+            )
+            variables = orjson.loads(row.glimpses)["variables"]
+            glimpses = {"args": shown, "variables": [v for v in variables if v.get("pointer") in hidden]}
         return await store.replace_subject(
             tx, approval_id=row.id, subject=subject, glimpses=strict_json.dumps(glimpses)
         )
@@ -208,8 +217,12 @@ class ApprovalService:
 
     async def _emit_opened(self, tx: Tx, row: ApprovalRow, scope: Scope) -> None:
         """Emit that an approval was requested, or that its arguments have changed and need another decision."""
+        data = row.wire()
+        if row.original_subject is not None and (hidden := reference_variables(row.glimpses)):
+            original = await offload(parse_args, row.original_subject)
+            data["originalArgs"] = await offload(hide_reference_values, original, original, hidden)
         await append_events(
-            tx, query_id=row.query_id, events=[event(scope, ApprovalRequiredEvent, data=row.wire())]
+            tx, query_id=row.query_id, events=[event(scope, ApprovalRequiredEvent, data=data)]
         )
 
     async def _emit_ended(self, tx: Tx, row: ApprovalRow, scope: Scope) -> None:

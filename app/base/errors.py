@@ -57,9 +57,17 @@ class PlangateError(Exception):
     kind: ClassVar[str]
     title: ClassVar[str]
 
-    def __init__(self, detail: str, *, extra: Mapping[str, Any] | None = None) -> None:
+    def __init__(
+        self, detail: str, errors: Sequence[FieldError] = (), *, extra: Mapping[str, Any] | None = None
+    ) -> None:
+        """Args:
+        detail: What is wrong, and what to do next.
+        errors: Where it is wrong, in the body.
+        extra: Other fields of the response.
+        """
         super().__init__(detail)
         self.detail = detail
+        self.errors = tuple(errors)
         self.extra = dict(extra or {})
 
 
@@ -119,12 +127,6 @@ class Invalid(PlangateError):
     """The request is well-formed but not acceptable; `errors` says where."""
 
     kind, title = "invalid", "The request is not valid"
-
-    def __init__(
-        self, detail: str, errors: Sequence[FieldError] = (), *, extra: Mapping[str, Any] | None = None
-    ) -> None:
-        super().__init__(detail, extra=extra)
-        self.errors = tuple(errors)
 
 
 class TooManyRequests(PlangateError):

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+from plangate.json_pointer import json_pointer
 from plangate.spec.approvals import ResolvedRule, tool_rule
 from plangate.spec.toolkits import UNGATED_BUILTIN_TOOLS
 
+from app.approvals.hidden_values import hide_reference_values
 from app.approvals.models import ApprovalRequest, EndedApproval
 from app.approvals.service import ApprovalService
 from app.approvals.subject import approved_args, tool_subject
@@ -67,7 +69,12 @@ class ApprovalGate:
                 "The call differs from what was approved, so it was not made.", "approval_mismatch"
             )
         edited = replace(call, filled=FilledCall(args, output=call.filled.output))
-        return replace(await self.inner.call(edited), edited_args=args)
+        hidden = {json_pointer(s.place): s.variable for s in call.filled.sources if s.reads_reference()}
+        if hidden:
+            shown = await offload(hide_reference_values, args, call.args, hidden, size=len(subject))
+        else:
+            shown = args
+        return replace(await self.inner.call(edited), edited_args=shown)
 
     async def _needs_approval(self, call: ToolCall, resolved: ResolvedRule) -> bool:
         """Return whether this call needs approval. A call that passed its gate before the query was parked

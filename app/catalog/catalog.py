@@ -14,6 +14,7 @@ from app.catalog import graph, store
 from app.catalog.entries import CatalogEntry, Layer, matched_words, query_words, trigrams
 from app.catalog.models import EntryFilter
 from app.catalog.problems import nearest_names
+from app.catalog.sensitive import SENSITIVE
 
 MAX_NEAREST_IDS: Final = 500
 MAX_RELATIONS: Final = 20_000
@@ -61,10 +62,28 @@ async def write_entries(tx: Tx, written: Sequence[WrittenEntry]) -> list[Catalog
                 f"The entry {entry.id!r} is a {before.kind}; it cannot become a {entry.kind}."
             )
         layer = None if before is None else before.found
+        if layer is not None and _makes_sensitive(entry):
+            layer = layer.without_values()
         entries.append(CatalogEntry(entry.id, entry.kind, layer, entry.layer))
     await store.save_entries(tx, entries=entries, found_by=None)
+    await _forget_values(tx, [entry.id for entry in written if _makes_sensitive(entry)])
     saved = await store.entries_by_id(tx, ids=ids)
     return [saved[id] for id in ids]
+
+
+def _makes_sensitive(entry: WrittenEntry) -> bool:
+    return entry.kind == "column" and SENSITIVE in entry.layer.tags
+
+
+async def _forget_values(tx: Tx, column_ids: Sequence[str]) -> None:
+    """Remove the values that profiles found in these columns. What people wrote about a value stays."""
+    children = await store.children(tx, parent_ids=column_ids, limit=MAX_CHILDREN) if column_ids else []
+    values = [entry for entry in children if entry.kind == "enum_value" and entry.found is not None]
+    for entry in values:
+        if entry.written is None:
+            await store.delete_entry(tx, id=entry.id)
+    kept = [replace(entry, found=None) for entry in values if entry.written is not None]
+    await store.save_entries(tx, entries=kept, found_by=None)
 
 
 async def delete_written(tx: Tx, id: str) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any, Final
 
@@ -18,6 +18,8 @@ from app.catalog.views import EntryView
 MAX_ID_CHARS: Final = 500
 MAX_SEARCHED_CHARS: Final = 20_000
 MAX_QUERY_WORDS: Final = 20
+VALUE_FIELDS: Final = frozenset({"min", "max", "values"})
+"""The fields of a column's content that hold its values."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +34,12 @@ class Layer:
     tags: tuple[str, ...] = ()
     related: tuple[str, ...] = ()
     metadata: Mapping[str, Any] = field(default_factory=dict)
+
+    def without_values(self) -> Layer:
+        """Return what a profile found in a column, without any of its values."""
+        return replace(
+            self, content={name: value for name, value in self.content.items() if name not in VALUE_FIELDS}
+        )
 
     def dumps(self) -> bytes:
         return orjson.dumps(self, option=orjson.OPT_SORT_KEYS)

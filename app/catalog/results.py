@@ -153,6 +153,16 @@ class ResultRows:
         return glimpse
 
 
+def omit_sensitive_columns(value: Any) -> Any:
+    """Return a stored result as a model may read it: without the values of its sensitive columns."""
+    columns = value["columns"]
+    hidden = {index for index, column in enumerate(columns) if column.get("sensitive")}
+    if not hidden:
+        return value
+    rows = [[OMITTED if index in hidden else cell for index, cell in enumerate(row)] for row in value["rows"]]
+    return {**value, "rows": rows}
+
+
 def shorten(cell: Any, chars: int) -> Any:
     """Return a short form of a JSON value: texts are cut, and so are arrays and objects, as text."""
     if isinstance(cell, list | dict):

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import chain, islice
 from typing import Any, Final
 
+from plangate.spec.action_schemas import REFERENCES
 from plangate.spec.models import PlanSpec
 from plangate.spec.variables import (
     VariablePath,
@@ -29,7 +30,7 @@ from app.plans.graph import (
     parse_steps,
 )
 from app.plans.progress import ExecutionFlow, ExecutionView
-from app.plans.snapshot import StoredDocuments, gather_documents, stored_values
+from app.plans.snapshot import StoredDocuments, gather_documents, reference_of, stored_values
 from app.references.models import Handle
 from app.runtimes.models import Runtime
 from app.variables.service import INPUT, NO_DOCUMENTS, GatheredDocuments, VariableScope, VariableService
@@ -74,6 +75,25 @@ async def check_graph(
         return graph.errors(reason_of), stored_values(steps)
 
     return await offload(work, size=max(size, gathered.size))
+
+
+def reference_places(actions: Sequence[Action], handle: Handle, variables: bool) -> list[str]:
+    """Return the pointers into the plan at which actions name a reference, beside their fields and, in a plan with
+    variables, in them. Call it through `offload`."""
+    named = [
+        f"/actions/{n}/{REFERENCES}/{index}"
+        for n, action in enumerate(actions)
+        for index, reference in enumerate(action.references)
+        if reference == handle
+    ]
+    steps = parse_steps(actions)[0] if variables else []
+    read = [
+        f"/actions/{step.index}{use.pointer}"
+        for step in steps
+        for use in step.call.uses
+        if any(reference_of(path) == handle for path in use.expression.paths())
+    ]
+    return [*named, *read][:MAX_ERRORS]
 
 
 async def validate_known_actions(

@@ -42,11 +42,11 @@ from app.plans.models import (
     plan_labels,
 )
 from app.plans.plan_reader import PlanReader
-from app.plans.prechecks import check_graph, validate_known_actions
+from app.plans.prechecks import check_graph, reference_places, validate_known_actions
 from app.plans.snapshot import StoredDocuments, effective_inputs, take_snapshot
 from app.plans.states import ACTION_LIFE, PLAN_LIFE, awaits_result
 from app.plans.store import PlanFilter
-from app.references.service import ReferenceService
+from app.references.service import ReferenceExpired, ReferenceNotFound, ReferenceService
 from app.runtimes.models import Runtime
 from app.runtimes.service import Runtimes
 from app.tools.ledger import abandoned_result
@@ -169,7 +169,13 @@ class PlanService:
             variables=variables,
             work_id=actor.scope.work_id,
         )
-        await self._references.pin(tx, references, plan_id)
+        try:
+            await self._references.pin(tx, references, plan_id)
+        except (ReferenceExpired, ReferenceNotFound) as error:
+            size = bodies.offload_size(data, len(actions))
+            places = await offload(reference_places, actions, error.handle, variables, size=size)
+            message = error.detail.rstrip(".")
+            raise type(error)(error.handle, [FieldError(f"/body{at}", message) for at in places]) from error
         plan = await self.load(tx, None, plan_id)
         if revision == 1:
             await store.insert_transition(tx, plan=plan, from_=None, to="draft", actor=actor)

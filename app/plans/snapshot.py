@@ -196,5 +196,12 @@ def _describe_value(value: Any) -> dict[str, Any]:
 def stored_values(steps: Iterable[PlanStep]) -> list[Handle]:
     """Return the references that variables of the actions lead into, once each, in order."""
     paths = (path for step in steps for use in step.call.uses for path in use.expression.paths())
-    roots = (document_root(path) for path in paths if path.kind == REF)
-    return list(dict.fromkeys((root.path[0].key, root.path[1].key) for root in roots))
+    return list(dict.fromkeys(handle for path in paths if (handle := reference_of(path)) is not None))
+
+
+def reference_of(path: VariablePath) -> Handle | None:
+    """Return the reference that a path leads into, or None."""
+    if path.kind != REF:
+        return None
+    root = document_root(path)
+    return root.path[0].key, root.path[1].key

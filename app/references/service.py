@@ -11,7 +11,7 @@ from typing import Any, Final
 from app.base.digests import sha256
 from app.base.errors import Conflict, FieldError, Gone, Invalid, NotFound, TooLarge
 from app.base.json.limits import LIMITS
-from app.base.json.offload import loads, offload
+from app.base.json.offload import offload
 from app.base.json.process_pool import JsonProcess, JsonProcessPool
 from app.base.postgres.database import Database, Tx
 from app.base.schema.checker import SchemaChecker
@@ -36,9 +36,17 @@ MAX_SWEPT_VALUES: Final = 800
 class ReferenceExpired(Gone):
     kind, title = "reference_expired", "The reference has expired"
 
+    def __init__(self, handle: Handle, errors: Sequence[FieldError] = ()) -> None:
+        super().__init__(f"The reference {'/'.join(handle)} has expired; create it again.", errors)
+        self.handle = handle
+
 
 class ReferenceNotFound(NotFound):
     kind, title = "reference_not_found", "There is no such reference"
+
+    def __init__(self, handle: Handle, errors: Sequence[FieldError] = ()) -> None:
+        super().__init__(f"There is no reference {'/'.join(handle)}.", errors)
+        self.handle = handle
 
 
 class ReferenceChanged(Conflict):
@@ -160,7 +168,7 @@ class ReferenceService:
                 return
             async with self._db.transaction(tenant_id) as tx:
                 piece = await store.piece(tx, handle=handle, at=at, size=PIECE_BYTES)
-        raise _expired_error(handle)  # the response ends short of its length
+        raise ReferenceExpired(handle)  # the response ends short of its length
 
     async def for_model(
         self, tx: Tx, kind: str, id: str, path: str | None, limit: int
@@ -173,9 +181,15 @@ class ReferenceService:
         return reference, await self._value(tx, reference)
 
     async def part_for_model(
-        self, reference: Reference, data: bytes | None, path: str | None, limit: int
+        self,
+        reference: Reference,
+        data: bytes | None,
+        path: str | None,
+        limit: int,
+        prune: values.Prune | None = None,
     ) -> ValuePart:
-        """Return the value or a part of it or, if that is too large for a prompt, a note on how to read less."""
+        """Return the value or a part of it, without what `prune` leaves out, or, if that is too large for a prompt, a note
+        on how to read less."""
         if data is None:
             note = (
                 f"The value has {reference.size_bytes} bytes, more than the {limit} that fit here. Read a part with "
@@ -183,10 +197,11 @@ class ReferenceService:
             )
             return ValuePart(note=note)
         if path is None:
-            return ValuePart(await offload(loads, data), len(data))
+            return await offload(values.whole_value, data, prune, size=len(data))
         # An expression may take long, however small the value is.
         size = max(len(data), LIMITS.inline_bytes + 1)
-        return await offload(values.value_part, data, path, limit, size=size, processes=self.processes)
+        parts = (data, path, limit, prune)
+        return await offload(values.value_part, *parts, size=size, processes=self.processes)
 
     async def part(self, tenant_id: str, kind: str, id: str, path: str) -> bytes:
         """Return the JSON of the part of a value that a JMESPath expression selects. Raise Invalid for the expression, and
@@ -232,7 +247,7 @@ class ReferenceService:
         handle = (reference.kind, reference.id)
         data = await store.value(tx, handle=handle)
         if data is None:
-            raise _expired_error(handle)
+            raise ReferenceExpired(handle)
         return data
 
     async def _existing(self, tx: Tx, handles: Sequence[Handle]) -> list[Reference]:
@@ -243,9 +258,9 @@ class ReferenceService:
         references = []
         for state in await store.states(tx, handles=handles):
             if state.expired:
-                raise _expired_error(state.handle)
+                raise ReferenceExpired(state.handle)
             if state.reference is None:
-                raise ReferenceNotFound(f"There is no reference {'/'.join(state.handle)}.")
+                raise ReferenceNotFound(state.handle)
             references.append(state.reference)
         return references
 
@@ -309,10 +324,6 @@ async def _prepare(
 ) -> PreparedReference:
     id = await offload(partial(reference_id, tenant.reference_secret, kind), data)
     return PreparedReference(kind, id, data, await offload(sha256, data), glimpse, ttl_ms)
-
-
-def _expired_error(handle: Handle) -> ReferenceExpired:
-    return ReferenceExpired(f"The reference {'/'.join(handle)} has expired; create it again.")
 
 
 def _check_total_size(references: Sequence[Reference]) -> None:

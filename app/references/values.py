@@ -5,7 +5,7 @@ The values were parsed by the strict JSON parser when the service received them.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -15,6 +15,7 @@ from jmespath.exceptions import JMESPathError
 from app.base import jmespath
 from app.base.errors import FieldError, Invalid, TooLarge
 from app.base.json.low_memory import loads_trusted, parse_low_memory
+from app.base.json.offload import loads
 from app.base.schema.checker import SchemaChecker
 from app.references import glimpses
 
@@ -85,10 +86,15 @@ class ValuePart:
     note: str | None = None
 
 
-def select_part(data: bytes, path: str) -> tuple[Any, bytes]:
+Prune = Callable[[Any], Any]
+"""Returns a value without what a model must not see of it. A function of a module, so that it can be sent to a process."""
+
+
+def select_part(data: bytes, path: str, prune: Prune | None = None) -> tuple[Any, bytes]:
     """Return the part of a stored value that a JMESPath expression selects, and its JSON. Raise Invalid."""
+    value = loads_trusted(data)
     try:
-        part = jmespath.search(path, loads_trusted(data))
+        part = jmespath.search(path, value if prune is None else prune(value))
     except JMESPathError as error:
         raise Invalid(
             f"The path is not a JMESPath expression that works here: {error}",
@@ -107,10 +113,19 @@ def part_json(data: bytes, path: str, limit: int) -> bytes:
     return json
 
 
-def value_part(data: bytes, path: str, limit: int) -> ValuePart:
+def whole_value(data: bytes, prune: Prune | None = None) -> ValuePart:
+    """Return a stored value, without what `prune` leaves out."""
+    if prune is None:
+        return ValuePart(loads(data), len(data))
+    content = prune(loads(data))
+    return ValuePart(content, len(orjson.dumps(content)))
+
+
+def value_part(data: bytes, path: str, limit: int, prune: Prune | None = None) -> ValuePart:
     """Return the part of a stored value that a JMESPath expression selects, or a note with its type and size if it
-    exceeds the limit. The note contains nothing of the value. Raise Invalid."""
-    part, json = select_part(data, path)
+    exceeds the limit. The note contains nothing of the value. The expression sees nothing that `prune` leaves out. Raise
+    Invalid."""
+    part, json = select_part(data, path, prune)
     size = len(json)
     if size <= limit:
         return ValuePart(part, size)

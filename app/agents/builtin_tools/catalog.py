@@ -14,7 +14,7 @@ from app.base.postgres.database import Tx
 from app.calls.toolkit import BuiltinTool, ToolCall
 from app.catalog import catalog
 from app.catalog.engines.base import quote, quote_path
-from app.catalog.entries import CatalogEntry
+from app.catalog.entries import VALUE_FIELDS, CatalogEntry
 from app.catalog.models import Source, SourceNotFound, StatementRecord, StatementResult
 from app.catalog.problems import StatementProblem, nearest_names
 from app.catalog.results import shorten
@@ -247,7 +247,7 @@ def _field(entry: CatalogEntry) -> dict[str, Any]:
     field: dict[str, Any] = {"id": entry.id, "name": content.get("column", entry.name)}
     field |= {key: content[key] for key in FIELD_KEYS if content.get(key) is not None}
     if entry.is_sensitive:
-        for key in ("min", "max", "values"):
+        for key in VALUE_FIELDS:
             field.pop(key, None)
         field["sensitive"] = True
     return field

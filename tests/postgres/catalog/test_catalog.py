@@ -159,6 +159,17 @@ async def test_a_tag_makes_a_column_sensitive_or_not(data: World) -> None:
     assert sample["rows"] == [[0, "private0@example.com", "silver"]]
 
 
+async def test_tagging_a_column_removes_the_values_that_a_profile_found(data: World) -> None:
+    api, tier = data.api, "column:shop.customers.tier"
+    good(await api.put(f"/catalog/entries/{tier}", {"kind": "column", "tags": ["sensitive"]}))
+    (entry,), found = await ask(
+        api, ("get_catalog_entities", {"ids": [tier]}), ("search_catalog", {"query": "gold silver"})
+    )
+    assert not {"min", "max", "values"} & entry["content"].keys()
+    assert [match for match in found if match["kind"] == "enum_value"] == []
+    assert "gold" not in str(await data.sql("SELECT * FROM catalog_entries"))
+
+
 async def test_people_write_entries_of_any_kind(data: World) -> None:
     api = data.api
     metric = {

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import sqlite3
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -224,6 +225,15 @@ async def test_sensitive_columns_are_left_out_of_glimpses(data: World, tmp_path:
     assert counted["rows"] == [[60]]
     stored = await data.api.read(f"/references/QueryResult/{one['id']}")
     assert stored["rows"] == [["private7@example.com"]]
+    handle = {"kind": "QueryResult", "id": everything["id"]}
+    reads = specs.script(
+        ("resolveRef", {"kind": "QueryResult", "id": one["id"]}),
+        ("resolveRef", {**handle, "path": "rows[:2][]"}),
+    )
+    read = await data.api.run(json.dumps({**json.loads(reads), "answer": {"$result": "@"}}))
+    whole, cells = json.loads(read["output"])
+    assert whole["value"]["rows"] == [["[omitted]"]]
+    assert cells["value"] == [0, "Customer 0", "[omitted]", "silver", 1, "Customer 1", "[omitted]", "gold"]
     events = str(
         [e for q in (await data.api.read("/queries"))["items"] for e in await data.api.events(q["id"])]
     )

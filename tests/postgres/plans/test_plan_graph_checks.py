@@ -384,6 +384,8 @@ async def test_a_plan_cannot_name_objects_of_another_tenant(plangate: World, api
     naming = {**body, "body": {"actions": [make(f"†ref.Seats.{handle['id']}")]}}
     problem = refused(await api.post("/plans", naming), 404, "reference_not_found")
     assert problem["detail"] == f"There is no reference Seats/{handle['id']}."
+    missing = f"There is no reference Seats/{handle['id']}"
+    assert problem["errors"] == [{"pointer": "/body/actions/0/value", "message": missing}]
     good(await theirs.post("/plans", naming))
     plain = {**body, "body": {"actions": [make(1)]}}
     problem = refused(await api.post("/plans", {**plain, "threadId": their_thread}), 404, "not_found")

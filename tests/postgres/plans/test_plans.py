@@ -728,7 +728,9 @@ async def test_storing_reports_errors_with_their_place(api: Caller) -> None:
     assert body["errors"] == [{"pointer": "/specName", "message": "declared are: Routing"}]
     missing = {**specs.BOOK, "references": [{"kind": "Seats", "id": "0" * 64}]}
     body = {"specName": "Routing", "body": {"actions": [missing]}}
-    refused(await api.post("/plans", body), 404, "reference_not_found")
+    problem = refused(await api.post("/plans", body), 404, "reference_not_found")
+    message = f"There is no reference Seats/{'0' * 64}"
+    assert problem["errors"] == [{"pointer": "/body/actions/0/references/0", "message": message}]
     assert (await api.read("/plans"))["items"] == []
 
 

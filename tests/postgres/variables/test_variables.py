@@ -370,6 +370,40 @@ async def test_a_value_behind_a_reference_is_only_in_the_subject_of_a_call(api: 
     assert "behind a reference" not in json.dumps(on_record)
 
 
+@pytest.mark.parametrize("votes", [1, 2])
+@pytest.mark.parametrize("replaced", [False, True])
+async def test_an_edit_never_copies_a_value_behind_a_reference_into_an_event(
+    plangate: World, api: Caller, votes: int, replaced: bool
+) -> None:
+    """The approver sends all arguments, with the value that the subject shows, a changed one, or the value elsewhere."""
+    rule = {"kind": "always", "approvers": {"minimum": votes}}
+    await api.register(
+        spec(
+            specs.tool("pay", approval=rule, inputSchema={"type": "object"}),
+            references=[{"name": "Rows", "schema": {"type": "array"}}],
+        )
+    )
+    rows = ["behind a reference", "and more of it"]
+    made = await api.do("/references", {"kind": "Rows", "value": rows})
+    variable = f"†ref.Rows.{made['id']}"
+    query = await api.submit(specs.script(("pay", {"rows": variable, "n": 1})))
+    gate = await api.gate(query["id"])
+    subject = await api.read(f"/approvals/{gate['id']}/subject")
+    sent = {"rows": rows[:1] if replaced else subject["args"]["rows"], "copy": {"of": rows}, "n": 2}
+    ann, bob = [await plangate.key("approvals:decide", principal=name) for name in ("ann", "bob")]
+    decided = good(await ann.decide(gate["id"], args=sent, digest=gate["digest"]))
+    if votes == 2:
+        good(await bob.decide(gate["id"], digest=decided["digest"]))
+    assert await served(api, query["id"], "pay") == sent
+    ended = await api.ended(query["id"])
+    shown = {"rows": f"[edited: {variable}]" if replaced else variable, "copy": {"of": variable}, "n": 2}
+    (decision,) = await api.events(query["id"], "approval-decision")
+    assert decision["data"]["args"] == shown
+    assert (await api.events(query["id"], "tool-invocation"))[-1]["sentArgs"] == shown
+    events = await api.events(query["id"])
+    assert "behind a reference" not in json.dumps([events, ended["output"]])
+
+
 async def test_an_approver_sees_values_and_their_variables(api: Caller) -> None:
     gated = specs.tool("pay", approval="always", **ROWS)
     await api.register(spec(LOOK, gated))
