@@ -17,7 +17,7 @@ from pathlib import Path
 from types import FrameType
 from typing import NoReturn
 
-from bench import artifacts, graphs, machine, programs, references, report, variables, work
+from bench import artifacts, graphs, idle_streams, machine, programs, references, report, variables, work
 from bench.programs import Program
 from bench.report import Row, quantile
 
@@ -27,6 +27,7 @@ SUITES = {
     "graphs": graphs.run,
     "work": work.run,
     "artifacts": artifacts.run,
+    "idle-streams": idle_streams.run,
 }
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "performance.md"
 PHASE_S = 60.0  # no phase takes longer
@@ -149,10 +150,14 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help="a short run, for a first look")
     parser.add_argument("--write", action="store_true", help="put the table into docs/performance.md")
     parser.add_argument("--suite", choices=("floor", *SUITES), default="floor", help="what is measured")
+    parser.add_argument("--streams", type=int, help="how many query streams the suite idle-streams opens")
     given = parser.parse_args()
+    if given.streams is not None and given.suite != "idle-streams":
+        parser.error("--streams is for --suite idle-streams")
     signal.signal(signal.SIGTERM, _stop)
     if given.suite in SUITES:
-        SUITES[given.suite](quick=given.quick, page=PAGE if given.write else None)
+        options = {} if given.streams is None else {"streams": given.streams}
+        SUITES[given.suite](quick=given.quick, page=PAGE if given.write else None, **options)
         return
     text = measure(QUICK if given.quick else FULL)
     print(text)

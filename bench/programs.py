@@ -199,3 +199,12 @@ async def make_floor_database(postgres: embedded_postgres.EmbeddedPostgres) -> t
         return postgres.dsn("floor", embedded_postgres.SUPERUSER), machine.parent_of(backend)
     finally:
         await connection.close()
+
+
+async def postmaster_of(postgres: embedded_postgres.EmbeddedPostgres) -> int:
+    """Return the pid of the postmaster."""
+    connection = await asyncpg.connect(postgres.dsn(user=embedded_postgres.SUPERUSER))
+    try:
+        return machine.parent_of(await connection.fetchval("SELECT pg_backend_pid()"))
+    finally:
+        await connection.close()
