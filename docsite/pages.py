@@ -30,6 +30,7 @@ SITE_PATH_BY_FILE: Final = {
 SHORT_TITLES: Final = {
     INDEX: "Overview",
     "api/index.md": "Overview",
+    "reference.md": "Overview",
     "tutorial.md": "Tutorial",
     "readme.md": "From nothing with curl",
 }
@@ -44,11 +45,17 @@ GUIDES, API, PYTHON, OPERATION, BACKGROUND, DECISIONS = (
     "Decisions",
 )
 PAGES_BY_SECTION: Final = {
-    PYTHON: ("reference.md",),
+    PYTHON: (
+        "reference.md",
+        "reference/describing-a-system.md",
+        "reference/running-it.md",
+        "reference/context-state-files-and-artifacts.md",
+    ),
     OPERATION: ("operations.md", "settings.md", "security.md", "telemetry.md", "performance.md"),
     BACKGROUND: ("readme.md", "architecture.md", "event-catalog.md", "lifecycles.md", "problems.md"),
 }
 """The order of the pages of these sections. New pages of `docs/` are in the last of them."""
+SECTION_BY_FOLDER: Final = {"api": API, "reference": PYTHON, "decisions": DECISIONS}
 SECTIONS: Final = (GUIDES, API, PYTHON, OPERATION, BACKGROUND, DECISIONS)
 
 
@@ -78,8 +85,8 @@ class Page:
     def section(self) -> str:
         """Return the section of the navigation that has the page."""
         folder = self.path.partition("/")[0] if "/" in self.path else ""
-        if folder in ("api", "decisions"):
-            return API if folder == "api" else DECISIONS
+        if folder in SECTION_BY_FOLDER:
+            return SECTION_BY_FOLDER[folder]
         if self.file.parent == PurePosixPath("docs/guides"):
             return GUIDES
         return next((name for name, paths in PAGES_BY_SECTION.items() if self.path in paths), BACKGROUND)

@@ -1,4 +1,5 @@
-"""docs/reference.md, printed from the library's docstrings: `python -m tests.pure.docs.reference_page` writes it."""
+"""docs/reference.md and a page for each of its groups in docs/reference, printed from the library's docstrings:
+`python -m tests.pure.docs.reference_page` writes them."""
 
 from __future__ import annotations
 
@@ -22,11 +23,12 @@ from tests.pure.library.surface import (
     shown,
 )
 
-PAGE = Path(__file__).parents[3] / "docs" / "reference.md"
+DOCS = Path(__file__).parents[3] / "docs"
+GROUPS = DOCS / "reference"
 WIDTH = 106
 INTRODUCTION = """# The Python library
 
-Every public name of `plangate`, printed from its docstring and signature. What comes first is in the
+Every public name of `plangate`, printed from its docstring and signature, by group. What comes first is in the
 [README of the library](../sdk/python/README.md); the events that a query gives are in [events.md](events.md).
 The examples run in a test, after `from plangate import *`.
 """
@@ -59,16 +61,22 @@ AREAS: tuple[tuple[str, str, tuple[str, ...]], ...] = (
             "SyncRuntime",
             "SyncEvents",
             "ApprovalSubject",
+            "QueryEvents",
+            "Record",
+            "Api",
+        ),
+    ),
+    (
+        "Context, state, files and artifacts",
+        "What functions of tools receive, and what a runtime gives access to.",
+        (
+            "CallContext",
+            "State",
+            "Memory",
             "Artifacts",
             "Files",
             "serve_directory",
             "DirectoryWorkspace",
-            "QueryEvents",
-            "Record",
-            "Api",
-            "CallContext",
-            "State",
-            "Memory",
         ),
     ),
     (
@@ -147,28 +155,35 @@ AREAS: tuple[tuple[str, str, tuple[str, ...]], ...] = (
 )
 
 
-def page() -> str:
-    parts = [INTRODUCTION, _words()]
-    for title, told, names in AREAS:
-        parts.append(f"## {title}\n\n{_wrapped(told)}\n\n{_contents(names)}\n")
+def pages() -> dict[Path, str]:
+    """Return the text of each page by its file: the overview, and one for each group."""
+    overview = [INTRODUCTION]
+    groups = {}
+    for title, meaning, names in AREAS:
+        file = f"{title.lower().replace(',', '').replace(' ', '-')}.md"
+        contents = _contents(names, f"reference/{file}")
+        overview.append(f"## [{title}](reference/{file})\n\n{_wrapped(meaning)}\n\n{contents}\n")
+        parts = [f"# {title}\n\n{_wrapped(meaning)}\n\n{_contents(names)}\n"]
         for name in names:
             parts += _of_name(name)
-    return "\n".join(parts)
+        groups[GROUPS / file] = "\n".join(parts)
+    return {DOCS / "reference.md": "\n".join([*overview, _aliases()]), **groups}
 
 
-def _words() -> str:
+def _aliases() -> str:
     rows = [f"| `{name}` | `{_cell(meaning_of_alias(name))}` |" for name in sorted(ALIASES)]
-    told = "Some types have a name, for signatures and annotations:"
-    return "\n".join([told, "", *_head("name", "stands for"), *rows]) + "\n"
+    meaning = "Some types have a name, for signatures and annotations:"
+    return "\n".join(["## Names of types", "", meaning, "", *_head("name", "stands for"), *rows]) + "\n"
 
 
-def _contents(names: tuple[str, ...]) -> str:
-    return _wrapped(" · ".join(f"[{name}](#{name.lower()})" for name in names))
+def _contents(names: tuple[str, ...], page: str = "") -> str:
+    links = (f"[{name}]({page}#{name.lower()})" for name in names)
+    return "\n".join(f"- {link}" for link in links) if page else _wrapped(" · ".join(links))
 
 
 def _of_name(name: str) -> Iterator[str]:
     value = getattr(plangate, name)
-    yield f"### {name}\n"
+    yield f"## {name}\n"
     if not inspect.isclass(value):
         yield _code(shown(name))
         yield from _docs(value)
@@ -182,7 +197,7 @@ def _of_name(name: str) -> Iterator[str]:
     for held, what in members(value):
         if held in inherited or held == "to_wire":
             continue
-        yield f"#### {name}.{held}\n"
+        yield f"### {name}.{held}\n"
         yield _code(member(held, what))
         yield from _docs(what)
 
@@ -232,4 +247,8 @@ def _wrapped(text: str) -> str:
 
 
 if __name__ == "__main__":
-    PAGE.write_text(page(), "utf-8")
+    GROUPS.mkdir(exist_ok=True)
+    for file in GROUPS.iterdir():
+        file.unlink()
+    for file, text in pages().items():
+        file.write_text(text, "utf-8")
