@@ -415,7 +415,7 @@ def assemble(
         client_calls=ClientCalls(references.hydrate, limits.claims),
         call_notifications=call_notifications,
         plans=plans,
-        host_plans=HostPlanService(plans, queries),
+        host_plans=HostPlanService(db, plans, queries),
         schemas=schemas,
         metrics=metrics,
         lookups=lookups,

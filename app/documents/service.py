@@ -73,13 +73,20 @@ class DocumentService:
 
     # -- writing ---------------------------------------------------------------------------------------------
 
+    async def compile_schema(self, write: WriteRequest) -> None:
+        """Compile the schema of the document before a transaction needs it: a large one takes a second."""
+        if write.schema is not None:
+            await offload(self._schemas.compile, write.schema)
+
     async def prepare_large(
         self,
         read: Callable[[Callable[[Tx], Awaitable[Document | None]]], Awaitable[Document | None]],
         write: WriteRequest,
     ) -> PreparedWrite | None:
         """Compute the document after a write of a large value, or to a large document, while no transaction is open;
-        return None for any other write. `read` runs a function in a transaction of its own. Raise WriteRejected."""
+        return None for any other write. `read` runs a function in a transaction of its own. The schema of the document is
+        compiled afterwards. Raise WriteRejected."""
+        await self.compile_schema(write)
         change = await _change(write)
 
         async def load_large(tx: Tx) -> Document | None:

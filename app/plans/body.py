@@ -218,6 +218,15 @@ def _placeholder(text: str) -> str:
     return text[1:] if text.startswith(DAGGER, 1) else PLACEHOLDER_MARK + text
 
 
+def compile_schema(spec: PlanSpec, schemas: SchemaChecker, *, variables: bool) -> None:
+    """Compile what a plan of this kind is checked with. Call it through `offload`, while no transaction is open: a large
+    schema takes a second or two. Raise InvalidSchema."""
+    schema = explained_schema(spec.schema_)
+    schemas.compile(schema)
+    if variables:
+        schemas.compile(schema, placeholders=True)
+
+
 def explained_schema(schema: Mapping[str, Any]) -> Mapping[str, Any]:
     """Return the schema of a plan with a named discriminator for its kinds of action, if it names none:
     errors of an action are then those of its own kind."""

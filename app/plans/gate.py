@@ -51,8 +51,9 @@ class PlanGate:
     async def prepare_request(
         self, run: QueryRun, name: str, read: PlanReader, inputs: Any, actor: Actor
     ) -> ArtifactTexts:
-        """Check the inputs, read the plan, and return the texts of the artifacts that it names, while no transaction is
-        open. Do nothing if this work has requested an approval before. Raise a PlangateError."""
+        """Check the inputs, read the plan, compile its schema if it is checked at the gate, and return the texts of the
+        artifacts that it names, while no transaction is open. Do nothing if this work has requested an approval before.
+        Raise a PlangateError."""
 
         async def find_unless_requested(tx: Tx) -> Plan | None:
             if await self._approvals.was_requested(tx, actor.scope.work_id, "plan"):
@@ -63,6 +64,8 @@ class PlanGate:
         if plan is None:
             return ArtifactTexts({}, {})
         await self._plans.check_inputs(run, inputs)
+        if plan.variables or plan.runtime_id != run.runtime.id:
+            await self._plans.compile_schema(run.runtime, plan.spec_name, variables=plan.variables)
         await read.preload(plan)
         if not plan.variables or f"{ARTIFACT}.".encode() not in plan.body:
             return ArtifactTexts({}, {})

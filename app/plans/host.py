@@ -6,7 +6,7 @@ from typing import Any
 
 from app.base.ids import new_id
 from app.base.json.offload import loads, offload
-from app.base.postgres.database import Tx
+from app.base.postgres.database import Database, Tx
 from app.engine.service import add_host_work
 from app.journal.models import Scope
 from app.plans import body as bodies
@@ -20,9 +20,35 @@ from app.variables.service import VariableScope
 
 
 class HostPlanService:
-    def __init__(self, plans: PlanService, queries: QueryService) -> None:
+    def __init__(self, db: Database, plans: PlanService, queries: QueryService) -> None:
+        self._db = db
         self._plans = plans
         self._queries = queries
+
+    async def prepare_store(
+        self,
+        tenant: str,
+        *,
+        spec_name: str,
+        runtime_id: str | None,
+        runtime: str | None,
+        thread_id: str | None,
+        thread_key: str | None,
+    ) -> None:
+        """Compile the schema of a plan that is to be stored, before the transaction of the request. Raise NotFound."""
+        async with self._db.transaction(tenant) as tx:
+            submission = Submission("", runtime_id, runtime, thread_id, thread_key)
+            version = await self._queries.runtime_for(tx, submission)
+        spec = version.plans.get(spec_name)
+        await self._plans.compile_schema(version, spec_name, variables=spec is not None and spec.variables)
+
+    async def prepare_execute(self, tenant: str, plan_id: str) -> None:
+        """Compile the schema of a plan of which a copy may be stored, before the transaction of the request. Raise
+        NotFound."""
+        async with self._db.transaction(tenant) as tx:
+            plan = await self._plans.load(tx, None, plan_id)
+            version = await self._queries.runtime_for(tx, Submission("", plan.runtime_id))
+        await self._plans.compile_schema(version, plan.spec_name, variables=plan.variables)
 
     async def store(
         self,

@@ -117,8 +117,9 @@ class PlanRevision:
 
 @dataclass(frozen=True, slots=True)
 class PlanTransition:
-    """A change of a plan's status. `from_` is None when the plan was stored."""
+    """A change of a plan's status, numbered from 1. `from_` is None when the plan was stored."""
 
+    n: int
     from_: PlanStatus | None
     to: PlanStatus
     revision: int

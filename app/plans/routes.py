@@ -22,16 +22,17 @@ from app.plans.stored_values import MAX_PAGE_CHARS, value_page
 from app.tenancy.http import (
     GatedRoute,
     Operation,
+    OrderedPaging,
     Paging,
     ReadOperation,
     begin,
     json_response,
     operation,
     page_of,
+    raise_if_repeated,
     require_scope,
     service,
     traceparent_of,
-    whole_list,
 )
 from app.tenancy.models import Caller
 from app.tenancy.request_body import Body
@@ -43,7 +44,7 @@ PlanId = Annotated[str, Path(max_length=100)]
 RevisionNumber = Annotated[int, Path(ge=1, le=1_000_000)]
 Plans = Annotated[PlanService, service("plans")]
 Host = Annotated[HostPlanService, service("host_plans")]
-Writing = Annotated[Operation, operation("plans:write")]
+Writer = Annotated[Caller, require_scope("plans:write")]
 
 MERMAID = "text/vnd.mermaid"
 
@@ -105,19 +106,20 @@ class ExecutePlan(Body):
     description="The same `planId` in the same thread makes the next revision of a draft.",
     response_model=views.PlanView,
 )
-async def store_plan(body: StorePlan, op: Writing, host: Host) -> Response:
-    plan = await host.store(
-        op.tx,
-        op.caller,
-        spec_name=body.spec_name,
-        body=body.body,
-        key=body.plan_id,
-        runtime_id=body.runtime_id,
-        runtime=body.runtime,
-        thread_id=body.thread_id,
-        thread_key=body.thread_key,
-    )
-    return await op.respond(to_wire(views.PlanView, plan), 201, f"/plans/{plan.id}", plan.id)
+async def store_plan(request: Request, body: StorePlan, caller: Writer, host: Host) -> Response:
+    await raise_if_repeated(request, caller)
+    place = {
+        "runtime_id": body.runtime_id,
+        "runtime": body.runtime,
+        "thread_id": body.thread_id,
+        "thread_key": body.thread_key,
+    }
+    await host.prepare_store(caller.tenant, spec_name=body.spec_name, **place)
+    async with begin(request, caller) as op:
+        plan = await host.store(
+            op.tx, caller, spec_name=body.spec_name, body=body.body, key=body.plan_id, **place
+        )
+        return await op.respond(to_wire(views.PlanView, plan), 201, f"/plans/{plan.id}", plan.id)
 
 
 @router.post(
@@ -127,12 +129,17 @@ async def store_plan(body: StorePlan, op: Writing, host: Host) -> Response:
     description="A plan that was ever approved runs once: executing it again, or in another thread, executes a copy.",
     response_model=views.AcceptedPlan,
 )
-async def execute_plan(plan_id: PlanId, body: ExecutePlan, op: Writing, host: Host) -> Response:
-    accepted, executed = await host.execute(
-        op.tx, op.caller, plan_id, body.inputs, body.thread_id, body.thread_key, traceparent_of(op.request)
-    )
-    response = to_wire(views.AcceptedPlan, accepted, plan_id=executed)
-    return await op.respond(response, 202, response["links"]["self"], accepted.id)
+async def execute_plan(
+    request: Request, plan_id: PlanId, body: ExecutePlan, caller: Writer, host: Host
+) -> Response:
+    await raise_if_repeated(request, caller)
+    await host.prepare_execute(caller.tenant, plan_id)
+    async with begin(request, caller) as op:
+        accepted, executed = await host.execute(
+            op.tx, caller, plan_id, body.inputs, body.thread_id, body.thread_key, traceparent_of(request)
+        )
+        response = to_wire(views.AcceptedPlan, accepted, plan_id=executed)
+        return await op.respond(response, 202, response["links"]["self"], accepted.id)
 
 
 @router.get(
@@ -254,21 +261,33 @@ async def read_approval_value(
 
 @router.get(
     "/plans/{plan_id}/transitions",
-    summary="Every change of its status, by whom and why",
-    response_model=views.TransitionList,
+    summary="Every change of its status, by whom and why, oldest first",
+    response_model=views.TransitionPage,
 )
-async def list_plan_transitions(plan_id: PlanId, op: ReadOperation, plans: Plans) -> Response:
-    changes = await plans.transitions(op.tx, plan_id)
-    return await op.respond(whole_list([to_wire(views.TransitionView, change) for change in changes]))
+async def list_plan_transitions(
+    plan_id: PlanId, op: ReadOperation, plans: Plans, page: OrderedPaging
+) -> Response:
+    position = page.position(f"transitions {plan_id}")
+    after = 0 if position is None else int(position[0])
+    changes, last = await plans.transitions(op.tx, plan_id, after, page.limit)
+    return await op.respond(
+        page.body_until([to_wire(views.TransitionView, change) for change in changes], last)
+    )
 
 
 @router.get(
     "/plans/{plan_id}/actions",
-    summary="Its actions: status, attempts, results",
-    response_model=views.ActionList,
+    summary="Its actions in order: status, attempts, results",
+    description="A page ends with 4 MiB of results: it may have fewer than `limit` although there are more.",
+    response_model=views.ActionPage,
 )
-async def list_plan_actions(plan_id: PlanId, op: ReadOperation, plans: Plans) -> Response:
-    return await op.respond(whole_list(await plans.actions(op.tx, plan_id)))
+async def list_plan_actions(
+    plan_id: PlanId, op: ReadOperation, plans: Plans, page: OrderedPaging
+) -> Response:
+    position = page.position(f"actions {plan_id}")
+    after = -1 if position is None else int(position[0])
+    actions, last = await plans.actions(op.tx, plan_id, after, page.limit)
+    return await op.respond(page.body_until(actions, last))
 
 
 @router.get(

@@ -6,6 +6,7 @@ import asyncio
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any, Final
 
 from plangate.spec.models import PlanSpec
@@ -16,7 +17,7 @@ from app.artifacts.service import ArtifactService
 from app.base.errors import Conflict, FieldError, Invalid, NotFound
 from app.base.ids import new_id
 from app.base.json import strict_json
-from app.base.json.offload import loads, offload
+from app.base.json.offload import loads, offload, weight
 from app.base.json.process_pool import JsonProcessPool
 from app.base.postgres.database import Database, Tx
 from app.base.responses import to_wire
@@ -201,6 +202,13 @@ class PlanService:
         if draft is None:
             raise Invalid(refusal, [FieldError("/body" + f.pointer, f.message) for f in errors])
         return draft
+
+    async def compile_schema(self, runtime: Runtime, spec_name: str, *, variables: bool) -> None:
+        """Compile the schema of a plan before a transaction needs it. Do nothing for a plan that is not declared."""
+        spec = runtime.plans.get(spec_name)
+        if spec is not None:
+            compile_for = partial(bodies.compile_schema, variables=variables)
+            await offload(compile_for, spec, self.schemas, size=weight(spec.schema_))
 
     async def check_body(self, runtime: Runtime, plan: Plan) -> None:
         """Raise Invalid unless a draft that was stored under another runtime, or another version, is valid
@@ -525,15 +533,23 @@ class PlanService:
         """Return the documents that were stored when this work brought the plan to its gate."""
         return StoredDocuments(await store.snapshot(tx, work_id=work_id))
 
-    async def transitions(self, tx: Tx, plan_id: str) -> list[PlanTransition]:
-        """Return the changes of a plan's status, oldest first. Raise NotFound."""
+    async def transitions(
+        self, tx: Tx, plan_id: str, after: int, limit: int
+    ) -> tuple[list[PlanTransition], int | None]:
+        """Return up to `limit` changes of a plan's status, oldest first, and the number after which the next page begins,
+        or None on the last. Raise NotFound."""
         await self.load(tx, None, plan_id)
-        return await store.transitions(tx, plan_id=plan_id)
+        changes = await store.transitions(tx, plan_id=plan_id, after=after, limit=limit + 1)
+        return changes[:limit], changes[limit - 1].n if len(changes) > limit else None
 
-    async def actions(self, tx: Tx, plan_id: str) -> list[dict[str, Any]]:
-        """Return the actions of a plan that was approved, for a response. Raise NotFound."""
+    async def actions(
+        self, tx: Tx, plan_id: str, after: int, limit: int
+    ) -> tuple[list[dict[str, Any]], int | None]:
+        """Return up to `limit` actions of a plan that was approved, for a response, in order, and the index after which
+        the next page begins, or None on the last. Raise NotFound."""
         await self.load(tx, None, plan_id)
-        return await self.action_views(tx, plan_id, await store.actions(tx, plan_id=plan_id))
+        actions, last = await store.action_page(tx, plan_id=plan_id, after=after, limit=limit)
+        return await self.action_views(tx, plan_id, actions), last
 
     async def action_views(self, tx: Tx, plan_id: str, actions: Sequence[PlanAction]) -> list[dict[str, Any]]:
         """Return actions for a response, with the artifacts that their calls published."""

@@ -65,6 +65,11 @@ SELECT index, revision, kind, status, attempts, idempotency_key, work_id, result
   FROM plan_actions WHERE tenant_id = $1 AND plan_id = $2
 """
 ALL_ACTIONS = f"{ACTIONS} ORDER BY index"
+ACTION_PAGE = cut_at_bytes(
+    f"{ACTIONS} AND index > $3 ORDER BY index LIMIT $4",
+    size="coalesce(octet_length(result), 0) + coalesce(octet_length(error), 0)",
+    order="index",
+)
 SOME_ACTIONS = f"{ACTIONS} AND index = ANY ($3) ORDER BY index"
 ACTION_STATES = """
 SELECT index, status, attempts FROM plan_actions WHERE tenant_id = $1 AND plan_id = $2 ORDER BY index
@@ -122,8 +127,8 @@ REVISIONS = cut_at_bytes(
 )
 REVISION_BODY = "SELECT body FROM plan_revisions WHERE tenant_id = $1 AND plan_id = $2 AND revision = $3"
 TRANSITIONS = """
-SELECT from_status AS from_, to_status AS to, revision, at, by, work_id, approval_id, digest FROM plan_transitions
- WHERE tenant_id = $1 AND plan_id = $2 ORDER BY n
+SELECT n, from_status AS from_, to_status AS to, revision, at, by, work_id, approval_id, digest FROM plan_transitions
+ WHERE tenant_id = $1 AND plan_id = $2 AND n > $3 ORDER BY n LIMIT $4
 """
 EXECUTING_WORK = """
 SELECT work_id FROM plan_transitions WHERE tenant_id = $1 AND plan_id = $2 AND to_status = 'executing'
@@ -262,6 +267,13 @@ async def actions(tx: Tx, *, plan_id: str, indexes: Sequence[int] | None = None)
     return [PlanAction(**row) for row in rows]
 
 
+async def action_page(tx: Tx, *, plan_id: str, after: int, limit: int) -> tuple[list[PlanAction], int | None]:
+    """Return up to `limit` actions after the index `after`, in order, and the index after which the next page begins, or
+    None on the last."""
+    rows, has_more = split_rows(await tx.fetch(ACTION_PAGE, tx.tenant, plan_id, after, limit + 1), limit)
+    return [PlanAction(**row) for row in rows], rows[-1]["index"] if has_more else None
+
+
 async def action_states(tx: Tx, *, plan_id: str) -> list[ActionState]:
     """Return the statuses of the actions of a plan without their results, which may be large."""
     return [ActionState(**row) for row in await tx.fetch(ACTION_STATES, tx.tenant, plan_id)]
@@ -339,9 +351,9 @@ async def revision_body(tx: Tx, *, plan_id: str, revision: int) -> bytes | None:
     return body
 
 
-async def transitions(tx: Tx, *, plan_id: str) -> list[PlanTransition]:
-    """Return the changes of a plan's status, oldest first."""
-    return [PlanTransition(**row) for row in await tx.fetch(TRANSITIONS, tx.tenant, plan_id)]
+async def transitions(tx: Tx, *, plan_id: str, after: int, limit: int) -> list[PlanTransition]:
+    """Return up to `limit` changes of a plan's status after the one with the number `after`, oldest first."""
+    return [PlanTransition(**row) for row in await tx.fetch(TRANSITIONS, tx.tenant, plan_id, after, limit)]
 
 
 async def executing_work(tx: Tx, *, plan_id: str) -> str | None:

@@ -56,6 +56,7 @@ class PlanTools:
         spec = runtime.plans.get(args["specName"])
         variables = has_variables(call.agent) or bool(spec and spec.variables)
         variable_scope = VariableScope.of(call.run) if variables else None
+        await self._plans.compile_schema(runtime, args["specName"], variables=variables)
         try:
             plan = await call.run.in_fenced_transaction(
                 lambda tx: self._plans.store(

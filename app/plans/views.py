@@ -7,7 +7,7 @@ from typing import Literal
 
 from pydantic import Field, JsonValue
 
-from app.base.responses import CursorPage, View, WholeList
+from app.base.responses import CursorPage, View
 from app.events import ActionStatus, Decision, Fact, JsonObject, PlanStatus
 from app.plans.changes import Change, MatchRule
 from app.plans.models import RevisionStatus
@@ -227,7 +227,7 @@ class TransitionView(View):
     digest: str
 
 
-class TransitionList(WholeList):
+class TransitionPage(CursorPage):
     items: list[TransitionView]
 
 
@@ -267,7 +267,7 @@ class ActionView(View):
     updated_at: datetime
 
 
-class ActionList(WholeList):
+class ActionPage(CursorPage):
     items: list[ActionView]
 
 

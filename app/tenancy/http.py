@@ -452,6 +452,18 @@ async def _paging(request: Request, limit: Limit = 50, cursor: Cursor = None) ->
 Paging = Annotated[PageRequest, Depends(_paging)]
 
 
+async def _ordered_paging(
+    request: Request,
+    limit: Annotated[int, Query(ge=1, le=MAX_PAGE, description="How many, in their order.")] = 50,
+    cursor: Cursor = None,
+) -> PageRequest:
+    return page_of(request, limit, cursor)
+
+
+OrderedPaging = Annotated[PageRequest, Depends(_ordered_paging)]
+"""The page of a list in the order in which its items came."""
+
+
 def whole_list(items: Sequence[Any]) -> dict[str, Any]:
     """Return the response for a list that always comes at once."""
     return {"items": items}

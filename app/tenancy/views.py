@@ -49,7 +49,8 @@ class TenantView(View):
     limits: JsonObject
     """The limits that it has; one that is missing is unlimited."""
     blob_bytes: int
-    """The size of its files and artifacts, in bytes."""
+    """The size of the bodies of its files and artifacts, which the limit `bytes` is for. Values in the database, such as
+    references and state, are not counted."""
     queued_queries: int
     """How many of its queries are queued, up to 1,000."""
     running_queries: int

@@ -371,13 +371,17 @@ class VariableService:
     async def prepare_write(
         self, run: QueryRun, scope: Scope, output: OutputPath, result: ToolResult
     ) -> ResultWrite | None:
-        """Return the write of a result, or None for an error that goes to no path. If the value or its document is
-        large, compute the new document here, while no transaction is open. Raise WriteRejected."""
+        """Return the write of a result, or None for an error that goes to no path. Compile the schema of its document and,
+        if that or the value is large, compute the new document here, while no transaction is open. Raise WriteRejected."""
         write = await result_write(output, result)
-        if write is None or len(write.paths) != 1:
-            return write
-        (request,) = self._requests(VariableScope.of(run), scope, write)
-        return replace(write, prepared=await self._documents.prepare_large(run.read, request))
+        if write is None:
+            return None
+        requests = list(self._requests(VariableScope.of(run), scope, write))
+        if len(requests) == 1:
+            return replace(write, prepared=await self._documents.prepare_large(run.read, requests[0]))
+        for request in requests:
+            await self._documents.compile_schema(request)
+        return write
 
     def _requests(
         self, variable_scope: VariableScope, scope: Scope, write: ResultWrite

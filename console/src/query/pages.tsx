@@ -262,7 +262,7 @@ function ResumeForm({ id, onError }: { id: string; onError: (error: unknown) => 
 /** A plan with the live status of its actions. */
 export function PlanPanel({ planId, queryId, me }: { planId: string; queryId?: string; me: WhoAmI | undefined }): ReactNode {
   const plan = useQuery({ queryKey: ["plan", planId], queryFn: async () => (await readPlan(call({ path: { plan_id: planId } }))).data });
-  const actions = useQuery({ queryKey: ["plan", planId, "actions", queryId], queryFn: async () => (await listPlanActions(call({ path: { plan_id: planId } }))).data.items });
+  const actions = useQuery({ queryKey: ["plan", planId, "actions", queryId], queryFn: () => readPages(async (cursor) => (await listPlanActions(call({ path: { plan_id: planId }, query: { limit: 500, ...(cursor !== undefined && { cursor }) } }))).data) });
   const [error, setError] = useState<unknown>();
   if (!plan.data) return <Panel title="Plan"><Loading what="the plan" /></Panel>;
   const items = actions.data ?? [];

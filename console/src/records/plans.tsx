@@ -180,7 +180,7 @@ function RevisionChanges({ planId, revision }: { planId: string; revision: numbe
 }
 
 function Transitions({ planId }: { planId: string }): ReactNode {
-  const found = useQuery({ queryKey: ["plan", planId, "transitions"], queryFn: async () => (await listPlanTransitions(call({ path: { plan_id: planId } }))).data.items });
+  const found = useQuery({ queryKey: ["plan", planId, "transitions"], queryFn: () => readPages(async (cursor) => (await listPlanTransitions(call({ path: { plan_id: planId }, query: { limit: 500, ...(cursor !== undefined && { cursor }) } }))).data) });
   return (
     <Loaded what="history" query={found}>
       {(items) => (

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
 from plangate.api.models import ActionView, GraphView, PlanView
+from plangate.api.requests import read_items
 from plangate.authoring.arguments import describe_type
 from plangate.context import to_jsonable
 from plangate.data import DataMethods
 from plangate.spec.base import did_you_mean
 from plangate.spec.models import PlanSpec
 from plangate.thread_ids import thread_fields
+
+MAX_PLAN_ACTIONS: Final = 1_000
+"""How many actions a plan has at most."""
 
 
 class PlanMethods(DataMethods):
@@ -96,7 +100,7 @@ class PlanMethods(DataMethods):
             ...     rows = await runtime.plan_actions(plan_id)
             ...     return [row for row in rows if row["status"] == "unknown"]
         """
-        return (await self.api.list_plan_actions(plan_id)).items_
+        return await read_items(self.api.list_plan_actions, plan_id, limit=MAX_PLAN_ACTIONS)
 
     async def plan_graph(self, plan_id: str) -> GraphView:
         """Return a plan as a graph: `{"nodes", "edges", ...}`.

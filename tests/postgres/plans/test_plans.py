@@ -87,6 +87,30 @@ async def test_a_plan_is_stored_approved_dispatched_and_executed(plangate: World
     ]
 
 
+async def test_actions_and_transitions_come_in_pages(api: Caller, owner: Any) -> None:
+    query = await begun(api)
+    await api.approve(query)
+    await api.serve("actions", DONE)
+    await api.ended(query)
+    plan = (await api.read("/plans"))["items"][0]["id"]
+    for name, limit, order in (("actions", 1, "index"), ("transitions", 3, "at")):
+        whole = await api.read(f"/plans/{plan}/{name}")
+        first = await api.read(f"/plans/{plan}/{name}", limit=limit)
+        rest = await api.read(f"/plans/{plan}/{name}", limit=limit, cursor=first["nextCursor"])
+        assert (len(first["items"]), rest["nextCursor"], whole["nextCursor"]) == (limit, None, None)
+        assert (
+            first["items"] + rest["items"] == whole["items"] == sorted(whole["items"], key=lambda i: i[order])
+        )
+        other = await api.get(f"/plans/{plan}/graph", cursor=first["nextCursor"])
+        refused(other, 422)
+    large = "UPDATE plan_actions SET result = convert_to(format('{\"summary\":\"%s\"}', repeat('x', 3000000)), 'UTF8')"
+    await owner.execute(large)
+    first = await api.read(f"/plans/{plan}/actions")
+    assert [action["index"] for action in first["items"]] == [0]  # a page ends with 4 MiB
+    rest = await api.read(f"/plans/{plan}/actions", cursor=first["nextCursor"])
+    assert [action["index"] for action in rest["items"]] == [1]
+
+
 async def test_every_change_of_a_plan_emits_its_label(api: Caller) -> None:
     query = await begun(api)
     await api.approve(query)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import re
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -153,3 +154,15 @@ async def test_an_admin_reads_the_limits_and_use_of_the_own_tenant(plangate: Wor
     assert mine == listed
     assert (mine["id"], mine["waitingQueries"], mine["pendingApprovals"]) == ("acme", 1, 1)
     refused(await (await plangate.key("read")).get("/tenant"), 403)
+
+
+async def test_the_statement_of_the_guide_measures_what_a_tenant_has_in_the_database(
+    plangate: World, api: Caller, owner: Any
+) -> None:
+    page = (Path(__file__).parents[3] / "docs" / "operations.md").read_text("utf-8")
+    statement = page.split("```sql\nSELECT tenant_id, pg_size_pretty")[1].split("```")[0]
+    await api.register(specs.spec(references=[{"name": "Rows", "schema": {}}]))
+    await api.do("/references", {"kind": "Rows", "value": "x" * 300_000})
+    (row,) = await owner.fetch(f"SELECT tenant_id, pg_size_pretty{statement}")
+    assert (row[0], row[1]) == ("acme", "293 kB")
+    assert (await plangate.operator().read("/tenants"))["items"][0]["blobBytes"] == 0

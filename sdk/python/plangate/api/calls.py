@@ -989,14 +989,26 @@ class Api(Requests):
         return response
 
     async def list_plan_actions(
-        self, plan_id: str, **request_options: Unpack[RequestOptions]
-    ) -> models.ActionList:
-        """Its actions: status, attempts, results.
+        self,
+        plan_id: str,
+        *,
+        limit: int | None = None,
+        cursor: str | None = None,
+        **request_options: Unpack[RequestOptions],
+    ) -> models.ActionPage:
+        """Its actions in order: status, attempts, results.
 
         Needs a key with the scope `read`.
+
+        A page ends with 4 MiB of results: it may have fewer than `limit` although there are
+        more.
         """
-        response: models.ActionList = await self._call(
-            models.ActionList, "GET", f"/plans/{segment(plan_id)}/actions", **request_options
+        response: models.ActionPage = await self._call(
+            models.ActionPage,
+            "GET",
+            f"/plans/{segment(plan_id)}/actions",
+            params={"limit": limit, "cursor": cursor},
+            **request_options,
         )
         return response
 
@@ -1132,14 +1144,23 @@ class Api(Requests):
         return response
 
     async def list_plan_transitions(
-        self, plan_id: str, **request_options: Unpack[RequestOptions]
-    ) -> models.TransitionList:
-        """Every change of its status, by whom and why.
+        self,
+        plan_id: str,
+        *,
+        limit: int | None = None,
+        cursor: str | None = None,
+        **request_options: Unpack[RequestOptions],
+    ) -> models.TransitionPage:
+        """Every change of its status, by whom and why, oldest first.
 
         Needs a key with the scope `read`.
         """
-        response: models.TransitionList = await self._call(
-            models.TransitionList, "GET", f"/plans/{segment(plan_id)}/transitions", **request_options
+        response: models.TransitionPage = await self._call(
+            models.TransitionPage,
+            "GET",
+            f"/plans/{segment(plan_id)}/transitions",
+            params={"limit": limit, "cursor": cursor},
+            **request_options,
         )
         return response
 

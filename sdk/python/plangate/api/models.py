@@ -157,12 +157,14 @@ class ActionErrorView(Record):
     """The output paths that it was written to."""
 
 
-class ActionList(Record):
-    """A ActionList."""
+class ActionPage(Record):
+    """A ActionPage."""
 
     __slots__ = ()
     items_: list[ActionView]
     """The items of the page."""
+    next_cursor: str | None
+    """Send it as `cursor`; null on the last page."""
 
 
 class ActionResultView(Record):
@@ -3024,7 +3026,9 @@ class TenantView(Record):
 
     __slots__ = ()
     blob_bytes: int
-    """The size of its files and artifacts, in bytes."""
+    """The size of the bodies of its files and artifacts, which the limit `bytes` is for. Values in
+    the database, such as references and state, are not counted.
+    """
     created_at: str
     """When it was created."""
     id: str
@@ -3380,12 +3384,14 @@ class ToolVersion(TypedDict):
     """The name of the tool."""
 
 
-class TransitionList(Record):
-    """A TransitionList."""
+class TransitionPage(Record):
+    """A TransitionPage."""
 
     __slots__ = ()
     items_: list[TransitionView]
     """The items of the page."""
+    next_cursor: str | None
+    """Send it as `cursor`; null on the last page."""
 
 
 class TransitionView(Record):
