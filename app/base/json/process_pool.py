@@ -152,7 +152,7 @@ def _start(max_cpu_s: int) -> subprocess.Popen[bytes]:
     here = str(Path(__file__).resolve().parents[3])
     inherited = {name: os.environ[name] for name in INHERITED_VARIABLES if name in os.environ}
     return subprocess.Popen(
-        [sys.executable, "-P", "-m", "app.base.json.worker", str(max_cpu_s)],
+        [sys.executable, "-P", "-m", "app.base.json.worker", str(max_cpu_s), str(os.getpid())],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,

@@ -10,21 +10,35 @@ from __future__ import annotations
 
 import gc
 import importlib.util
+import os
 import pickle
 import pkgutil
 import resource
 import signal
 import sys
-from typing import Any, BinaryIO
+import threading
+import time
+from typing import Any, BinaryIO, Final
+
+WATCH_S: Final = 1.0
 
 
-def main(max_cpu_s: int) -> None:
-    """Run functions until the input ends, or until the CPU time is used up."""
+def main(max_cpu_s: int, service_pid: int) -> None:
+    """Run functions until the input ends, the CPU time is used up, or the service has ended."""
+    threading.Thread(target=_watch_service, args=(service_pid,), daemon=True).start()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the service ends this process itself
     resource.setrlimit(resource.RLIMIT_CPU, (max_cpu_s, max_cpu_s))
     gc.disable()  # parsed JSON has no cycles, and looking for them takes longer than parsing it
     _skip_package_init()
     run_all(sys.stdin.buffer, sys.stdout.buffer)
+
+
+def _watch_service(pid: int) -> None:
+    """End this process once its service has ended. The end of the input does not tell while a function runs, and a
+    statement on a data source may run for minutes."""
+    while os.getppid() == pid:
+        time.sleep(WATCH_S)
+    os._exit(1)
 
 
 def _skip_package_init() -> None:
@@ -59,4 +73,4 @@ def run_all(source: BinaryIO, to: BinaryIO) -> None:
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]))
+    main(int(sys.argv[1]), int(sys.argv[2]))
