@@ -49,6 +49,7 @@ from app.documents.service import DocumentService, purge_forgotten
 from app.engine.children import ChildCommand, ChildLimits, ChildProcesses
 from app.engine.ending import QueryEndings
 from app.engine.processes import ProcessLocks, ProcessRecord
+from app.engine.usage_sums import UsageSums
 from app.engine.worker import PeriodicTask, Worker, WorkerLimits
 from app.journal.ended_work import work_counter
 from app.journal.hub import Hub
@@ -433,6 +434,7 @@ def assemble(
             approvals.expire_due,
             calls.lapse_due,
             queries.fail_due_limits,
+            UsageSums(db).add_ended,
             references.sweep,
             partial(purge_forgotten, db),
             workspaces.collect,

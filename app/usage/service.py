@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -140,3 +141,11 @@ async def usage(
     items = [group.wire_with_key(by) for group in groups[:limit]]
     has_next = order == "key" and len(groups) > limit
     return head, items, groups[limit - 1].key if has_next else None
+
+
+async def add_to_sums(tx: Tx, *, query_ids: Sequence[str], host_ids: Sequence[str]) -> None:
+    """Add what ended queries used, and what hosts did, to the sums that `usage` reads. The caller adds each of them once.
+
+    Raise StatementTimeout.
+    """
+    await store.add_to_sums(tx, query_ids=query_ids, host_ids=host_ids)

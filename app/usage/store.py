@@ -166,12 +166,14 @@ class Grouping:
     """SQL expressions by which usage is grouped.
 
     `of_call` is the key of a model call `c`, `of_use` that of a use `u` of a reference or an artifact by the
-    work `w`; null means no group. `of_artifact` is the key of the use of an artifact, if it differs.
-    `newest_first`: the order of the keys is the order of time.
+    work `w`, `of_sum` that of a row `s` of usage_sums; null means no group. Without `of_sum`, everything in the range is
+    read. `of_artifact` is the key of the use of an artifact, if it differs. `newest_first`: the order of the keys is the
+    order of time.
     """
 
     of_call: str
     of_use: str
+    of_sum: str | None = None
     newest_first: bool = False
     of_artifact: str | None = None
     by_artifact: bool = False
@@ -180,19 +182,24 @@ class Grouping:
 GROUPINGS = {
     "query": Grouping("c.query_id", "w.query_id", newest_first=True),
     "thread": Grouping("c.thread_id", "w.thread_id", newest_first=True),
-    "agent": Grouping("c.agent", "nullif(w.agent, '')"),
-    "model": Grouping("c.model", "NULL::text"),
+    "agent": Grouping("c.agent", "nullif(w.agent, '')", "nullif(s.agent, '')"),
+    "model": Grouping("c.model", "NULL::text", "nullif(s.model, '')"),
     "day": Grouping(
         "to_char(c.started_at AT TIME ZONE 'UTC', 'YYYY-MM-DD')",
         "to_char(u.at AT TIME ZONE 'UTC', 'YYYY-MM-DD')",
+        "to_char(s.hour AT TIME ZONE 'UTC', 'YYYY-MM-DD')",
         newest_first=True,
     ),
 }
-# The name of the runtime of a query; NULL if its thread was deleted.
+# The name of the runtime of a query; NULL if its thread was deleted before the query was summed up.
 RUNTIME = """(SELECT r.name FROM queries q JOIN runtimes r ON r.tenant_id = $1 AND r.id = q.runtime_id
   WHERE q.tenant_id = $1 AND q.id = {query_id})"""
 GROUPINGS |= {
-    "runtime": Grouping(RUNTIME.format(query_id="c.query_id"), RUNTIME.format(query_id="w.query_id")),
+    "runtime": Grouping(
+        RUNTIME.format(query_id="c.query_id"),
+        RUNTIME.format(query_id="w.query_id"),
+        "nullif(s.runtime, '')",
+    ),
 }
 # Sorts the revisions of a chain of artifacts beside each other.
 REVISION = """(SELECT coalesce(a.first_id, a.id) || '/' || lpad(a.revision::text, 9, '0') || '/' || a.id
@@ -246,18 +253,15 @@ LED = """above AS (
 ), led AS (
     SELECT call, coalesce(first_value(made) OVER (PARTITION BY maker, place ORDER BY made), last) AS artifact FROM placed
 ), """
-# The model calls that began in the range. They were in vain where they failed, or something above them did: the run that
-# made them, a run that had called it, the query. `up` goes up from each run as far as that.
+# Sums of the model calls `calls` and of the uses of references and artifacts by `works`. Calls were in vain where they
+# failed, or something above them did: the run that made them, a run that had called it, the query. `up` goes up from each
+# run as far as that.
 # The planner knows nothing of the size of what is made here. So what belongs together is put together by FULL JOIN, for
 # which there is no nested loop, although nothing is without its call: many calls cost what each of them does. `rates` is what a
 # byte of a query's own prompts was in tokens and dollars; OFFSET keeps what a FULL JOIN adds to the uses of one.
-USAGE = """
-WITH RECURSIVE calls AS (
-    SELECT c.id, c.parent_id, c.query_id, c.thread_id, c.agent, c.model, c.status, c.started_at, c.input_tokens,
-           c.output_tokens, c.cache_read_tokens, c.cache_write_tokens, c.reasoning_tokens, c.cost_usd, c.prompt_bytes,
-           c.prompt_tokens, c.prompt_usd
-      FROM work_records c
-     WHERE c.tenant_id = $1 AND c.kind = 'model_call' AND c.started_at >= $2 AND c.started_at < $3
+ENTRIES = """
+WITH RECURSIVE {works}calls AS (
+    {calls}
 ), up AS (
     SELECT w.id AS run, w.parent_id, w.status IN ('failed', 'cancelled') AS failed
       FROM (SELECT DISTINCT parent_id FROM calls) r JOIN work_records w ON w.tenant_id = $1 AND w.id = r.parent_id
@@ -271,60 +275,103 @@ WITH RECURSIVE calls AS (
            (sum(prompt_usd::numeric) / sum(prompt_bytes) FILTER (WHERE prompt_usd IS NOT NULL))::float8 AS usd
       FROM calls WHERE prompt_bytes > 0 GROUP BY query_id
 ), uses AS (
-    SELECT true AS of_reference, {of_use} COLLATE "C" AS key, w.query_id, u.size_bytes, u.prompt_bytes,
-           greatest(u.size_bytes - u.prompt_bytes, 0) AS kept_out_bytes
-      FROM reference_uses u LEFT JOIN work_records w ON w.tenant_id = $1 AND w.id = u.work_id
-     WHERE u.tenant_id = $1 AND u.at >= $2 AND u.at < $3
-    UNION ALL
-    SELECT false, {of_artifact} COLLATE "C", w.query_id, u.size_bytes, u.prompt_bytes,
-           greatest(u.size_bytes - u.prompt_bytes, 0)
-      FROM artifact_uses u LEFT JOIN work_records w ON w.tenant_id = $1 AND w.id = u.work_id
-     WHERE u.tenant_id = $1 AND u.at >= $2 AND u.at < $3
+    {uses}
 ), estimated AS (
     SELECT * FROM (SELECT u.*, u.kept_out_bytes * r.tokens AS tokens, u.kept_out_bytes * r.usd AS usd
-                     FROM uses u FULL JOIN rates r ON r.measured = u.query_id OFFSET 0) x WHERE of_reference IS NOT NULL
+                     FROM uses u FULL JOIN rates r ON r.measured = u.query_id OFFSET 0) x WHERE kind IS NOT NULL
 ), {made}entries AS (
-    SELECT {of_call} COLLATE "C" AS key, 1 AS model_calls, c.input_tokens, c.output_tokens, c.cache_read_tokens,
-           c.cache_write_tokens, c.reasoning_tokens, c.cost_usd, (c.cost_usd IS NULL AND c.input_tokens + c.output_tokens
-           + c.cache_read_tokens + c.cache_write_tokens > 0)::int AS unpriced_calls,
-           c.status IN ('failed', 'cancelled') OR v.run IS NOT NULL AS failed,
-           NULL::boolean AS of_reference, 0 AS size_bytes, 0 AS prompt_bytes, 0 AS kept_out_bytes,
-           NULL::float8 AS tokens, NULL::float8 AS usd
+    SELECT {call_key}, 'model_call' AS kind, c.status IN ('failed', 'cancelled') OR v.run IS NOT NULL AS failed,
+           1 AS model_calls, c.input_tokens, c.output_tokens, c.cache_read_tokens, c.cache_write_tokens,
+           c.reasoning_tokens, c.cost_usd::numeric, (c.cost_usd IS NULL AND c.input_tokens + c.output_tokens
+           + c.cache_read_tokens + c.cache_write_tokens > 0)::int AS unpriced_calls, 0 AS uses, 0 AS size_bytes,
+           0 AS prompt_bytes, 0 AS kept_out_bytes, NULL::float8 AS tokens, 0 AS tokens_bytes, NULL::float8 AS usd,
+           0 AS usd_bytes
       FROM calls c FULL JOIN vain v ON v.run = c.parent_id {led}
     UNION ALL
-    SELECT key, 0, 0, 0, 0, 0, 0, NULL, 0, false, of_reference, size_bytes, prompt_bytes, kept_out_bytes, tokens, usd
-      FROM estimated
-), groups AS (
+    SELECT {keys}, kind, false, 0, 0, 0, 0, 0, 0, NULL, 0, 1, size_bytes, prompt_bytes, kept_out_bytes, tokens,
+           CASE WHEN tokens IS NULL THEN 0 ELSE kept_out_bytes END, usd,
+           CASE WHEN usd IS NULL THEN 0 ELSE kept_out_bytes END
+      FROM estimated{summed}
+)"""
+GROUPS = """, groups AS (
     SELECT GROUPING(key) = 1 AS is_total, key, {sums} FROM entries GROUP BY GROUPING SETS ((key), ()))
 SELECT * FROM groups WHERE is_total OR $4::text IS NULL OR key IS NULL OR key {beyond} $4
  ORDER BY is_total DESC, {order} NULLS LAST LIMIT $5
 """
+CALL_COLUMNS = """id, parent_id, query_id, thread_id, agent, model, status, started_at, input_tokens, output_tokens,
+ cache_read_tokens, cache_write_tokens, reasoning_tokens, cost_usd, prompt_bytes, prompt_tokens, prompt_usd"""
+
+
+def _calls(since: str, until: str) -> str:
+    return f"""SELECT {CALL_COLUMNS} FROM work_records
+     WHERE tenant_id = $1 AND kind = 'model_call' AND started_at >= {since} AND started_at < {until}"""
+
+
+def _use_columns(kind: str, key: str) -> str:
+    return f"""'{kind}' AS kind, {key}, w.query_id, u.size_bytes, u.prompt_bytes,
+           greatest(u.size_bytes - u.prompt_bytes, 0) AS kept_out_bytes"""
+
+
+def _uses(kind: str, key: str, since: str, until: str) -> str:
+    return f"""SELECT {_use_columns(kind, key)}
+      FROM {kind}_uses u LEFT JOIN work_records w ON w.tenant_id = $1 AND w.id = u.work_id
+     WHERE u.tenant_id = $1 AND u.at >= {since} AND u.at < {until}"""
+
+
+def _uses_of_works(kind: str, key: str, within: str = "") -> str:
+    """Look at the uses of each unit of work, in the order in which they are found: OFFSET keeps the planner from another."""
+    return f"""SELECT {_use_columns(kind, key)}
+      FROM works w CROSS JOIN LATERAL (
+           SELECT * FROM {kind}_uses u WHERE u.tenant_id = $1 AND u.work_id = w.id{within} OFFSET 0) u"""
+
+
+# Ended queries, and what hosts did, are summed up once: by the hour, the agent, the model and the runtime. So a range is
+# read from the sums of its whole hours, what began in the parts of hours at its ends, and what is not in the sums yet.
+FIRST_HOUR = "date_trunc('hour', $2::timestamptz + interval '59 minutes 59.999999 seconds', 'UTC')"
+END_HOUR = "date_trunc('hour', $3::timestamptz, 'UTC')"
+EDGES = (("$2", f"least($3, {FIRST_HOUR})"), (f"greatest({FIRST_HOUR}, {END_HOUR})", "$3"))
+UNSUMMED = f"""works AS (
+    SELECT w.* FROM (SELECT r.id, r.query_id FROM work_records r
+                      WHERE r.tenant_id = $1 AND r.parent_id IS NULL AND NOT r.summed OFFSET 0) r
+     CROSS JOIN LATERAL (SELECT kind, {CALL_COLUMNS} FROM work_records w
+                          WHERE w.tenant_id = $1 AND w.query_id = r.query_id
+                          UNION ALL
+                         SELECT kind, {CALL_COLUMNS} FROM work_records w
+                          WHERE w.tenant_id = $1 AND w.id = r.id AND r.query_id IS NULL OFFSET 0) w
+), """
+CALLS_OF_WORKS = f"SELECT {CALL_COLUMNS} FROM works WHERE kind = 'model_call'"
+# The columns of usage_sums that are added up.
+SUMMED = (
+    "model_calls",
+    *Usage.model_fields,
+    "cost_usd",
+    "unpriced_calls",
+    *("uses", "size_bytes", "prompt_bytes", "kept_out_bytes", "tokens", "tokens_bytes", "usd", "usd_bytes"),
+)
+SUM_KEY = ("hour", "agent", "model", "runtime", "kind", "failed")
+UNION = "\n    UNION ALL\n    "
 # The columns of what models used, each also for failed work alone.
 _SPENT = (
     "cost_usd",
     *(name for name in Spent.model_fields if name not in ("usage", "cost_usd")),
     *Usage.model_fields,
 )
-# The kinds of uses: the prefix of their columns, and which entries are theirs.
-_USES = {"reference_": "of_reference", "artifact_": "NOT of_reference"}
+_USES = ("reference", "artifact")
 
 
 def _sums() -> str:
-    cost = "sum(cost_usd::numeric)"  # decimals: see app/llm/prices.py
-    out = [f"{cost}::float8 AS cost_usd", f"({cost} FILTER (WHERE failed))::float8 AS failed_cost_usd"]
+    out = [
+        "sum(cost_usd)::float8 AS cost_usd",  # decimals: see app/llm/prices.py
+        "(sum(cost_usd) FILTER (WHERE failed))::float8 AS failed_cost_usd",
+    ]
     for name in _SPENT[1:]:
         out.append(f"coalesce(sum({name}), 0)::bigint AS {name}")
         out.append(f"coalesce(sum({name}) FILTER (WHERE failed), 0)::bigint AS failed_{name}")
-    for prefix, own in _USES.items():
-        out.append(f"count(*) FILTER (WHERE {own}) AS {prefix}uses")
-        for name in ("size_bytes", "prompt_bytes", "kept_out_bytes"):
-            out.append(f"coalesce(sum({name}) FILTER (WHERE {own}), 0)::bigint AS {prefix}{name}")
-        for name in ("tokens", "usd"):  # what is estimated, and from how many of the bytes
-            out.append(f"sum({name}) FILTER (WHERE {own}) AS {prefix}{name}")
-            known = f"{own} AND {name} IS NOT NULL"
-            out.append(
-                f"coalesce(sum(kept_out_bytes) FILTER (WHERE {known}), 0)::bigint AS {prefix}{name}_bytes"
-            )
+    for kind in _USES:
+        own = f"FILTER (WHERE kind = '{kind}')"
+        for name in ("uses", "size_bytes", "prompt_bytes", "kept_out_bytes", "tokens_bytes", "usd_bytes"):
+            out.append(f"coalesce(sum({name}) {own}, 0)::bigint AS {kind}_{name}")
+        out += [f"sum({name}) {own} AS {kind}_{name}" for name in ("tokens", "usd")]
     return ", ".join(out)
 
 
@@ -333,19 +380,83 @@ BY_COST = "cost_usd DESC NULLS LAST, input_tokens + output_tokens DESC, key"
 
 
 def usage_sql(name: str, order: str | None = None) -> str:
-    """Return the statement of a grouping. `order` takes the place of its own order, which pages need."""
+    """Return the statement of a grouping. `order` takes the place of its own order, which pages need.
+
+    Its parameters: the tenant, the range, the key to begin after, the limit.
+    """
     by = GROUPINGS[name]
     own_order, beyond = ("key DESC", "<") if by.newest_first else ("key ASC", ">")
     joined = "FULL JOIN (SELECT call, artifact FROM led WHERE call IS NOT NULL) l ON l.call = c.id"
-    led_sql, led = (LED, joined) if by.by_artifact else ("", "")
-    keys = {"of_call": by.of_call, "of_use": by.of_use, "made": led_sql, "led": led}
-    return USAGE.format(
-        **keys, of_artifact=by.of_artifact or by.of_use, sums=_sums(), order=order or own_order, beyond=beyond
+    ranges = (("$2", "$3"),) if by.of_sum is None else EDGES
+    calls = [_calls(since, until) for since, until in ranges]
+    uses = []
+    for kind in _USES:
+        of_use = by.of_artifact if kind == "artifact" and by.of_artifact else by.of_use
+        key = f'{of_use} COLLATE "C" AS key'
+        uses += [_uses(kind, key, since, until) for since, until in ranges]
+        if by.of_sum is not None:
+            within = f" AND u.at >= {FIRST_HOUR} AND u.at < {END_HOUR}"
+            uses.append(_uses_of_works(kind, key, within))
+    summed = ""
+    if by.of_sum is not None:
+        calls.append(f"{CALLS_OF_WORKS} AND started_at >= {FIRST_HOUR} AND started_at < {END_HOUR}")
+        summed = f"""
+    UNION ALL
+    SELECT {by.of_sum} COLLATE "C", s.kind, s.failed, {", ".join(f"s.{name}" for name in SUMMED)}
+      FROM usage_sums s WHERE s.tenant_id = $1 AND s.hour >= {FIRST_HOUR} AND s.hour < {END_HOUR}"""
+    entries = ENTRIES.format(
+        works="" if by.of_sum is None else UNSUMMED,
+        calls=UNION.join(calls),
+        uses=UNION.join(uses),
+        made=LED if by.by_artifact else "",
+        led=joined if by.by_artifact else "",
+        call_key=f'{by.of_call} COLLATE "C" AS key',
+        keys="key",
+        summed=summed,
     )
+    return entries + GROUPS.format(sums=_sums(), order=order or own_order, beyond=beyond)
+
+
+def _add_to_sums_sql() -> str:
+    """Return the statement that adds queries and what hosts did to the sums. Its parameters: the tenant, the ids of the
+    queries, the ids of the work records of hosts."""
+    keys = "date_trunc('hour', {at}, 'UTC') AS hour, {agent} AS agent, {model} AS model, coalesce({runtime}, '') AS runtime"
+    use_key = keys.format(
+        at="u.at", agent="w.agent", model="''", runtime=RUNTIME.format(query_id="w.query_id")
+    )
+    entries = ENTRIES.format(
+        works=f"""works AS (
+    SELECT kind, {CALL_COLUMNS} FROM work_records WHERE tenant_id = $1 AND (query_id = ANY ($2) OR id = ANY ($3))
+), """,
+        calls=CALLS_OF_WORKS,
+        uses=UNION.join(_uses_of_works(kind, use_key) for kind in _USES),
+        made="",
+        led="",
+        call_key=keys.format(
+            at="c.started_at",
+            agent="c.agent",
+            model="coalesce(c.model, '')",
+            runtime=RUNTIME.format(query_id="c.query_id"),
+        ),
+        keys="hour, agent, model, runtime",
+        summed="",
+    )
+    key = ", ".join(SUM_KEY)
+    columns = ", ".join(SUMMED)
+    added = ", ".join(
+        # What is unknown is null, and the sum of something known with it is what is known.
+        f"{name} = coalesce(s.{name} + excluded.{name}, s.{name}, excluded.{name})"
+        for name in SUMMED
+    )
+    return f"""{entries}
+INSERT INTO usage_sums AS s (tenant_id, {key}, {columns})
+SELECT $1, {key}, {", ".join(f"sum({name})" for name in SUMMED)} FROM entries GROUP BY {key} ORDER BY {key}
+ON CONFLICT (tenant_id, {key}) DO UPDATE SET {added}"""
 
 
 USAGE_BY = {name: usage_sql(name) for name in GROUPINGS}
 USAGE_BY_COST = {name: usage_sql(name, BY_COST) for name in GROUPINGS}
+ADD_TO_SUMS = _add_to_sums_sql()
 USAGE_TIMEOUT_S = 3.0
 
 
@@ -374,3 +485,9 @@ async def usage(
         for row in rows
     ]
     return total, groups
+
+
+async def add_to_sums(tx: Tx, *, query_ids: Sequence[str], host_ids: Sequence[str]) -> None:
+    """Add what ended queries used, and what hosts did, to the sums. The caller adds each of them once. Raise
+    StatementTimeout."""
+    await tx.fetch_within(USAGE_TIMEOUT_S, ADD_TO_SUMS, tx.tenant, list(query_ids), list(host_ids))

@@ -39,3 +39,6 @@ GRANT DELETE ON sessions, idempotency, threads, queries, events, approval_commen
 GRANT SELECT, INSERT, UPDATE ON sources, catalog_entries, source_statements TO plangate_app;
 GRANT DELETE ON sources, catalog_entries TO plangate_app;
 GRANT SELECT, DELETE ON source_statements TO plangate_scan;
+
+-- Sums of usage.
+GRANT SELECT, INSERT, UPDATE ON usage_sums TO plangate_app;

@@ -28,6 +28,7 @@ OWNED = {
     "runtimes": {"runtimes", "signing_secrets"},
     "tenancy": {"api_keys", "idempotency", "installation", "secrets", "sessions", "tenants"},
     "tools": {"outgoing_calls"},
+    "usage": {"usage_sums"},
     "workspace": {"blobs", "workspace_files", "workspace_versions", "workspaces"},
 }
 OWNER = {table: package for package, tables in OWNED.items() for table in tables}

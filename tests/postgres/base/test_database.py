@@ -45,6 +45,7 @@ SPANNING = {
     "list_tenants",
     "list_processes",
     "tenant_ids",
+    "unsummed_work",
     "delete_artifacts",
     "operator_counts",
     "sweep_references",

@@ -585,10 +585,9 @@ async def test_a_short_range_does_not_read_the_table(
     await api.register(specs.mock())
     query = await api.run()
     await owner.execute(
-        "INSERT INTO work_records (tenant_id, id, query_id, thread_id, kind, name, agent, status, started_at) "
-        "SELECT 'acme', 'wrk_x' || n, $1, $2, 'model_call', 'm', 'a', 'succeeded', now() - interval '1 h' * n "
-        "FROM generate_series(1, 20000) n",
-        query["id"],
+        "INSERT INTO work_records (tenant_id, id, query_id, thread_id, parent_id, kind, name, agent, status, started_at) "
+        "SELECT 'acme', 'wrk_x' || n, 'qry_x' || n / 10, $1, 'wrk_x', 'model_call', 'm', 'a', 'succeeded', "
+        "now() - interval '1 h' * n FROM generate_series(1, 20000) n",
         query["threadId"],
     )
     await owner.execute(
