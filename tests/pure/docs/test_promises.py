@@ -11,6 +11,7 @@ import pytest
 
 ROOT = Path(__file__).parents[3]
 TEXT = (ROOT / "PROMISES.md").read_text("utf-8")
+PROOFS = (ROOT / "docs/decisions/0058-one-proof-for-each-original-line.md").read_text("utf-8")
 HOW_MANY = 37
 PROMISE = re.compile(r"^\*\*(P\d+)\*\* (.*?)(?=^\*\*P|^## |\Z)", re.MULTILINE | re.DOTALL)
 TEST = re.compile(r"`(tests/[\w/]+\.py)::(\w+)`")
@@ -34,7 +35,7 @@ def test_a_promise_names_its_proof_or_its_absence(name: str, text: str) -> None:
     assert TEST.search(text) or "- Not proven yet" in text or "- Not built yet" in text, name
 
 
-@pytest.mark.parametrize(("path", "test"), sorted(set(TEST.findall(TEXT))))
+@pytest.mark.parametrize(("path", "test"), sorted({*TEST.findall(TEXT), *TEST.findall(PROOFS)}))
 def test_named_tests_exist(path: str, test: str) -> None:
     assert test in functions(path)
 
