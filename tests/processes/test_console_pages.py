@@ -6,6 +6,7 @@ import asyncio
 import json
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -467,6 +468,45 @@ def test_a_query_shows_the_state_of_its_thread_and_its_prompts(
     assert_accessible(page)
 
 
+def test_a_query_at_its_limit_is_resumed_and_its_thread_forked(
+    page: Page, service: Service, http: httpx.Client
+) -> None:
+    reader = specs.agent("reader", toolkits=["workspace"])
+    limited = {"interpreter": "scripted", "limits": {"maxTurns": 1}}
+    http.post("/runtimes", json=specs.spec(reader, tenant="local", name="limited", **limited))
+    query = submit(http, specs.script(("ls", {})), "limited")
+    page.goto(f"{service.url}/console/queries/{query}")
+    expect(page.get_by_text("Waiting: limit reached.")).to_be_visible()
+    page.get_by_label("Turns").fill("5")
+    page.get_by_role("button", name="Resume with these limits").click()
+    expect(page.get_by_text("Succeeded", exact=True).first).to_be_visible()
+    page.get_by_role("button", name="Fork thread").click()
+    page.wait_for_url("**/console/threads/thr_*")
+    assert http.get(f"/queries/{query}").json()["threadId"] not in page.url
+    expect(page.get_by_text("This thread has no queries")).to_be_visible()
+
+
+def test_an_artifact_shows_its_content_and_where_it_came_from(
+    page: Page, service: Service, http: httpx.Client
+) -> None:
+    thread = http.post("/threads", json={}).json()["id"]
+    http.put(f"/threads/{thread}/files/rows.csv", content=b"city,sum\nBerlin,7\n")
+    http.put(f"/threads/{thread}/files/sum.json", content=b'{"total": 12345678901234567890}')
+
+    def publish(path: str, **more: Any) -> str:
+        fields = {"threadId": thread, "channel": "analysis", "path": path, "title": f"Title of {path}"}
+        return str(http.post("/artifacts", json={**fields, **more}).json()["id"])
+
+    rows = publish("rows.csv")
+    total = publish("sum.json", parentArtifactIds=[rows])
+    page.goto(f"{service.url}/console/artifacts/{total}")
+    expect(page.get_by_role("group", name="From artifact sum.json")).to_contain_text("12345678901234567890")
+    lineage = page.locator("section", has=page.get_by_role("heading", name="Lineage"))
+    expect(lineage.get_by_text("Title of rows.csv").first).to_be_visible()
+    lineage.get_by_role("link", name="Title of rows.csv").first.click()
+    expect(page.get_by_role("cell", name='"Berlin"')).to_be_visible()
+
+
 def test_usage_has_charts_of_every_kind(page: Page, service: Service, http: httpx.Client) -> None:
     http.post(f"/queries/{pay(http, 67)['queryId']}/cancel")
     spoken = submit(http, "Count me.", "hello", inputs={"day": "2013-03-08"})
@@ -515,11 +555,18 @@ def test_a_runtime_shows_its_prompts_and_usage_its_dates(
     assert "days=7" in page.url
 
 
+@pytest.mark.timeout(240)
 def test_every_page_is_accessible(page: Page, service: Service, http: httpx.Client) -> None:
     query = submit(http, "Say hello.", "hello", inputs={"day": "2013-03-08"})
     http.get(f"/queries/{query}", params={"waitMs": 20_000})
     runtime = http.get("/runtimes").json()["items"][0]["id"]
     thread = http.get(f"/queries/{query}").json()["threadId"]
+    http.put(f"/threads/{thread}/files/note.md", content=b"# A note")
+    publish = {"threadId": thread, "channel": "reports", "path": "note.md"}
+    artifact = http.post("/artifacts", json=publish).json()["id"]
+    note = http.get("/references").json()["items"][0]
+    proposed = submit(http, specs.store_and_execute(plan_id="seen"), "plans", agent="chief")
+    approval = wait_for_approval(http, proposed)
     addresses = [
         *PAGES,
         f"queries/{query}",
@@ -528,8 +575,16 @@ def test_every_page_is_accessible(page: Page, service: Service, http: httpx.Clie
         f"queries/{query}?tab=prompts",
         f"runtimes/{runtime}",
         f"threads/{thread}",
+        f"threads/{thread}?tab=files",
+        f"threads/{thread}?tab=messages",
+        f"artifacts/{artifact}",
+        f"references/{note['kind']}/{note['id']}",
+        f"plans/{approval['target']}",
+        f"inbox/{approval['id']}",
     ]
-    for address in addresses:
+    in_dark = ["usage", f"queries/{query}", f"plans/{approval['target']}", f"inbox/{approval['id']}"]
+    for theme, address in (*product(["Light"], addresses), *product(["Dark"], in_dark)):
+        page.get_by_role("button", name=theme).click()
         page.goto(f"{service.url}/console/{address}")
         expect(page.get_by_role("heading", level=1)).to_be_visible()
         expect(page.get_by_role("status", name="Loading")).to_have_count(0)
@@ -557,7 +612,56 @@ def test_eight_tabs_share_one_stream(browser: Browser, service: Service, http: h
             expect(tab.get_by_text("Decided while you were here")).to_be_visible()
 
 
-def test_the_inbox_survives_a_restart_of_the_service(browser: Browser) -> None:
+def test_a_hidden_query_page_closes_its_stream(page: Page, service: Service, http: httpx.Client) -> None:
+    approval = pay(http, 4712)
+    stream = f"/queries/{approval['queryId']}/stream"
+    with page.expect_request(lambda request: stream in request.url):
+        page.goto(f"{service.url}/console/queries/{approval['queryId']}")
+    expect(page.get_by_text("Review the approval")).to_be_visible()
+    with page.expect_event("requestfailed", lambda request: stream in request.url):
+        show_page(page, visible=False)
+    http.post(f"/approvals/{approval['id']}", json={"decision": "reject"})
+    with page.expect_request(lambda request: stream in request.url):
+        show_page(page, visible=True)
+    expect(page.get_by_text("Succeeded", exact=True).first).to_be_visible()
+
+
+def show_page(page: Page, *, visible: bool) -> None:
+    """Hide or show a page as the browser does when another tab is chosen."""
+    page.evaluate(
+        """(state) => {
+            Object.defineProperty(document, "visibilityState", { configurable: true, get: () => state });
+            document.dispatchEvent(new Event("visibilitychange"));
+        }""",
+        "visible" if visible else "hidden",
+    )
+
+
+def test_a_new_approval_notifies_a_person_who_looks_elsewhere(
+    page: Page, service: Service, http: httpx.Client
+) -> None:
+    page.add_init_script(
+        """globalThis.notified = [];
+        globalThis.Notification = class {
+            static permission = "default";
+            static requestPermission = async () => (Notification.permission = "granted");
+            constructor(title, options) { notified.push([title, options.body]); }
+        };"""
+    )
+    page.goto(f"{service.url}/console/inbox")
+    page.get_by_role("button", name="Notify me").click()
+    expect(page.get_by_role("button", name="Notify me")).to_have_count(0)
+    expect(page.locator(".live.live")).to_be_visible()
+    seen = pay(http, 4713)
+    expect(page.locator(f"a[href*='{seen['id']}']")).to_be_visible()
+    assert page.evaluate("notified") == []
+    show_page(page, visible=False)
+    pay(http, 4714)
+    page.wait_for_function("notified.length > 0")
+    assert page.evaluate("notified") == [["Plangate: new approval", "pay from solo"]]
+
+
+def test_the_console_survives_a_restart_of_the_service(browser: Browser) -> None:
     with folder() as at:
         with serving(at) as first:
             port = int(first.url.rsplit(":", 1)[1])
@@ -571,6 +675,10 @@ def test_the_inbox_survives_a_restart_of_the_service(browser: Browser) -> None:
             expect(page.locator(f"a[href$='{before['id']}']")).to_be_visible()
             page.locator(f"a[href$='{before['id']}']").click()
             expect(page.get_by_role("button", name="Approve")).to_be_enabled()
+            followed = context.new_page()
+            followed.goto(f"{first.url}/console/queries/{before['queryId']}?tab=journal")
+            expect(followed.get_by_text("running → waiting")).to_be_visible()
+            page.bring_to_front()
         expect(page.get_by_text("Offline since")).to_be_visible()
         expect(page.get_by_role("button", name="Approve")).to_be_disabled()
         assert_accessible(page)
@@ -579,6 +687,14 @@ def test_the_inbox_survives_a_restart_of_the_service(browser: Browser) -> None:
             expect(page.get_by_text("Back online.")).to_be_visible(timeout=60_000)
             expect(page.locator(f"a[href$='{after['id']}']")).to_be_visible()
             expect(page.get_by_role("button", name="Approve")).to_be_enabled()
+            http.post(f"/approvals/{before['id']}", json={"decision": "reject"})
+            query = http.get(f"/queries/{before['queryId']}", params={"waitMs": 20_000}).json()
+            assert query["status"] == "succeeded"
+            events = http.get(f"/queries/{query['id']}/events", params={"limit": 500}).json()["events"]
+            followed.bring_to_front()
+            number = events[-1]["seq"]  # numbered without gaps, so a page with all of them missed none
+            expect(followed.get_by_text(f"{number} of {number} events")).to_be_visible(timeout=60_000)
+            expect(followed.get_by_text("Complete")).to_be_visible()
         context.close()
 
 

@@ -211,7 +211,7 @@ function Entry(props: { approval: ApprovalInfo; current: boolean; query: string;
           {pending ? (
             <>
               <b>{approval.kind === "plan" ? count(kinds.length, "action") : "1 call"}</b>
-              {(approval.waitingParents ?? 0) > 0 && <span>blocks {count(approval.waitingParents ?? 0, "agent")}</span>}
+              {(approval.waitingParents ?? 0) > 0 && <b>blocks {count(approval.waitingParents ?? 0, "agent")}</b>}
               {fact && <span title={visibleText(fact.label)}><Safe text={fact.text} limit={40} /></span>}
               {query && query.costUsd !== null && query.costUsd > 0 && <span title="Cost so far">{money(query.costUsd)}</span>}
               {minimum > 1 && <b>{approvalsOf(approval)} of {minimum} votes</b>}

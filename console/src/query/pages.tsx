@@ -234,7 +234,7 @@ function Waiting({ query, me, onError }: { query: QueryView; me: WhoAmI; onError
   const isLimit = query.reason !== null && query.reason !== "approval" && query.reason.includes("limit");
   return (
     <Note tone="warn">
-      <b>Waiting{query.reason ? `: ${query.reason}` : ""}.</b>{" "}
+      <b>Waiting{query.reason ? `: ${query.reason.replaceAll("_", " ")}` : ""}.</b>{" "}
       {query.openApprovals.map((approval) => <Link key={approval} href={`/inbox/${approval}`} className="link">Review the approval</Link>)}
       {isLimit && canWrite && <ResumeForm id={query.id} onError={onError} />}
     </Note>

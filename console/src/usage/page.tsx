@@ -105,8 +105,14 @@ function spentInVain(group: UsageGroup): number {
   return group.failed.costUsd ?? 0;
 }
 
-function keptOutTokens(group: { references: UsageGroup["references"]; artifacts: UsageGroup["artifacts"] }): number {
-  return (group.references.estimate.tokens ?? 0) + (group.artifacts.estimate.tokens ?? 0);
+/** Return the estimated tokens of what was kept out, or null if the service has no measured call to estimate from. */
+function keptOutTokens({ references, artifacts }: { references: UsageGroup["references"]; artifacts: UsageGroup["artifacts"] }): number | null {
+  const estimates = [references.estimate.tokens, artifacts.estimate.tokens].filter((each) => each !== null);
+  return estimates.length > 0 ? estimates.reduce((sum, each) => sum + each, 0) : null;
+}
+
+function showEstimate(estimate: number | null): string {
+  return estimate === null ? "–" : `${tokens(estimate)} tokens`;
 }
 
 function keptOut(group: { references: UsageGroup["references"]; artifacts: UsageGroup["artifacts"] }): number {
@@ -125,7 +131,7 @@ function Totals({ report }: { report: UsageReport }): ReactNode {
           { label: "Cost", value: money(totals.costUsd), note: totals.unpricedCalls > 0 ? `${whole(totals.unpricedCalls)} calls without a price` : `${whole(totals.modelCalls)} model calls` },
           { label: "Tokens", value: tokens(used(totals)), note: input + cached > 0 ? `${Math.round((cached / Math.max(input, cached, 1)) * 100)}% read from cache` : "none" },
           { label: "Spent on failed work", value: money(totals.failed.costUsd), note: `${whole(totals.failed.modelCalls)} model calls` },
-          { label: "Kept out of prompts", value: bytes(keptOut(totals)), note: `about ${tokens(saved)} tokens` },
+          { label: "Kept out of prompts", value: bytes(keptOut(totals)), note: saved === null ? "no estimate in tokens" : `about ${tokens(saved)} tokens` },
         ]}
       />
     </div>
@@ -228,15 +234,18 @@ function DayChart({ report, from, days }: { report: UsageReport; from: number; d
   );
 }
 
-/** Return the groups of a report with a part of the greatest, by their cost or, if none is known, by their tokens. */
+/** What bars show: the cost or, if none is known, the tokens or, if none were counted, the calls. */
+const SHARED: readonly ((spent: UsageGroup | UsageGroup["failed"]) => number)[] = [
+  (spent) => spent.costUsd ?? 0,
+  used,
+  (spent) => spent.modelCalls,
+];
+
+/** Return the groups of a report with their parts of the greatest. */
 function shares(items: readonly UsageGroup[]): { item: UsageGroup; share: number; failed: number }[] {
-  const top = Math.max(...items.map((item) => item.costUsd ?? 0), 0);
-  const topTokens = Math.max(...items.map(used), 1);
-  return items.map((item) => ({
-    item,
-    share: top > 0 ? (item.costUsd ?? 0) / top : used(item) / topTokens,
-    failed: top > 0 ? spentInVain(item) / top : used(item.failed) / topTokens,
-  }));
+  const measure = SHARED.find((each) => items.some((item) => each(item) > 0)) ?? used;
+  const top = Math.max(...items.map(measure), 0) || 1;
+  return items.map((item) => ({ item, share: measure(item) / top, failed: measure(item.failed) / top }));
 }
 
 /** A bar of a chart whose numbers are in the same row. */
@@ -286,7 +295,8 @@ function FailedWork({ report }: { report: UseQueryResult<UsageReport> }): ReactN
         {(data) => {
           const items = data.items.filter((item) => item.failed.modelCalls > 0).sort((one, other) => spentInVain(other) - spentInVain(one) || used(other.failed) - used(one.failed));
           if (items.length === 0) return <Empty title="No work failed" />;
-          const most = Math.max(...items.map((item) => used(item.failed)), 1);
+          const measure = SHARED.find((each) => items.some((item) => each(item.failed) > 0)) ?? used;
+          const most = Math.max(...items.map((item) => measure(item.failed)), 0) || 1;
           return (
             <div className="scroll">
               <table>
@@ -298,7 +308,7 @@ function FailedWork({ report }: { report: UseQueryResult<UsageReport> }): ReactN
                       <td className="number">{whole(item.failed.modelCalls)} of {whole(item.modelCalls)}</td>
                       <td className="number">{tokens(used(item.failed))}</td>
                       <td className="number">{money(item.failed.costUsd)}</td>
-                      <td><ShareBar share={0} failed={used(item.failed) / most} /></td>
+                      <td><ShareBar share={0} failed={measure(item.failed) / most} /></td>
                     </tr>
                   ))}
                 </tbody>
@@ -329,7 +339,7 @@ function KeptOut({ report }: { report: UseQueryResult<UsageReport> }): ReactNode
                       <td><b><Safe text={item.key ?? "None"} limit={60} /></b></td>
                       <td className="number">{bytes(keptOut(item))}</td>
                       <td className="number">{bytes(item.references.promptBytes + item.artifacts.promptBytes)}</td>
-                      <td className="number">{tokens(keptOutTokens(item))} tokens</td>
+                      <td className="number">{showEstimate(keptOutTokens(item))}</td>
                       <td><ShareBar share={keptOut(item) / most} /></td>
                     </tr>
                   ))}
