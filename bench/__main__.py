@@ -17,7 +17,18 @@ from pathlib import Path
 from types import FrameType
 from typing import NoReturn
 
-from bench import artifacts, graphs, idle_streams, machine, programs, references, report, variables, work
+from bench import (
+    artifacts,
+    graphs,
+    idle_streams,
+    machine,
+    programs,
+    references,
+    report,
+    streaming,
+    variables,
+    work,
+)
 from bench.programs import Program
 from bench.report import Row, quantile
 
@@ -28,6 +39,7 @@ SUITES = {
     "work": work.run,
     "artifacts": artifacts.run,
     "idle-streams": idle_streams.run,
+    "streaming": streaming.run,
 }
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "performance.md"
 PHASE_S = 60.0  # no phase takes longer

@@ -17,19 +17,20 @@ from typing import cast
 import uvloop
 
 END_OF_BODY = b"\r\n0\r\n\r\n"
-FIRST_EVENT = b"event: "
 TERMINAL = b"event: finish"
 
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """What to send where. `request` is the whole HTTP/1.1 request, to be sent again and again."""
+    """What to send where. `request` is the whole HTTP/1.1 request, to be sent again and again; `first` is what ends the
+    time to the first event."""
 
     port: int
     request: str
     clients: int
     runs: int
     seconds: float
+    first: str = "event: "
 
 
 @dataclass(slots=True)
@@ -50,6 +51,7 @@ class Client(asyncio.Protocol):
     def __init__(self, job: Job, left: list[int], result: Result, over: asyncio.Future[None]) -> None:
         self._job, self._left, self._result, self._over = job, left, result, over
         self._request = job.request.encode()
+        self._first_event = job.first.encode()
         self._body = bytearray()
         self._sent = self._first = 0.0
         self._transport: asyncio.Transport | None = None
@@ -71,7 +73,7 @@ class Client(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         self._body += data
-        if not self._first and FIRST_EVENT in self._body:
+        if not self._first and self._first_event in self._body:
             self._first = time.perf_counter()
         if not self._body.endswith(END_OF_BODY):
             if self._body.startswith(b"HTTP/1.1") and not self._body.startswith(b"HTTP/1.1 20"):

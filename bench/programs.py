@@ -14,7 +14,7 @@ import tempfile
 import threading
 import time
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -48,9 +48,9 @@ class Program:
     def pid(self) -> int:
         return self.child.pid
 
-    def load(self, clients: int, runs: int, seconds: float) -> Result:
-        """Run one phase with a client in a process of its own."""
-        job = Job(self.port, self.request, clients, runs, seconds)
+    def load(self, clients: int, runs: int, seconds: float, first: str = "event: ") -> Result:
+        """Run one phase with a client in a process of its own. The time to the first event ends with `first`."""
+        job = Job(self.port, self.request, clients, runs, seconds, first)
         told = subprocess.run(
             [sys.executable, "-m", "bench.client"],
             input=json.dumps(asdict(job)),
@@ -107,7 +107,7 @@ def _end(child: subprocess.Popen[str]) -> None:
         child.stdout.close()
 
 
-def _run_request(port: int, path: str, headers: dict[str, str], body: dict[str, str]) -> str:
+def run_request(port: int, path: str, headers: dict[str, str], body: dict[str, str]) -> str:
     data = json.dumps(body)
     lines = [
         f"POST {path} HTTP/1.1",
@@ -128,11 +128,13 @@ def _call(port: int, key: str, method: str, path: str, body: object = None) -> b
 
 
 @contextlib.contextmanager
-def service(data: Path, **settings: object) -> Iterator[tuple[Program, float]]:
+def service(
+    data: Path, env: Mapping[str, str] | None = None, **settings: object
+) -> Iterator[tuple[Program, float]]:
     """Run `plangate serve` with the mock provider; yield the seconds from its start to the first request that
     reads the database.
 
-    `settings`: `slots=2` is PLANGATE_SLOTS.
+    `settings`: `slots=2` is PLANGATE_SLOTS. `env` has variables that are not settings.
     """
     command = [
         sys.executable,
@@ -149,6 +151,7 @@ def service(data: Path, **settings: object) -> Iterator[tuple[Program, float]]:
     unwanted = ("DATABASE_URL", "PYTHONDONTWRITEBYTECODE")  # an installed service has its bytecode
     kept = {k: v for k, v in os.environ.items() if not k.startswith("PLANGATE_") and k not in unwanted}
     kept |= {f"PLANGATE_{name.upper()}": str(value) for name, value in settings.items()}
+    kept |= env or {}
     began = time.perf_counter()
     child = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=kept)
     try:
@@ -159,7 +162,7 @@ def service(data: Path, **settings: object) -> Iterator[tuple[Program, float]]:
         ready_s = time.perf_counter() - began
         _call(port, key, "POST", "/runtimes", SPEC)
         headers = {"Authorization": f"Bearer {key}"}
-        request = _run_request(port, "/queries/stream", headers, {"runtime": "default", "prompt": "hi"})
+        request = run_request(port, "/queries/stream", headers, {"runtime": "default", "prompt": "hi"})
         yield Program("service", child, port, request), ready_s
     finally:
         _end(child)
@@ -175,7 +178,29 @@ def floor(dsn: str) -> Iterator[tuple[Program, float]]:
         with urllib.request.urlopen(f"http://127.0.0.1:{port}/openapi.json", timeout=30) as answer:
             answer.read()
         ready_s = time.perf_counter() - began
-        yield Program("floor", child, port, _run_request(port, "/runs", {}, {"prompt": "hi"})), ready_s
+        yield Program("floor", child, port, run_request(port, "/runs", {}, {"prompt": "hi"})), ready_s
+    finally:
+        _end(child)
+
+
+@contextlib.contextmanager
+def model_server() -> Iterator[int]:
+    """Run the model server of bench/model.py; yield its port."""
+    child = subprocess.Popen([sys.executable, "-m", "bench.model"], stdout=subprocess.PIPE, text=True)
+    try:
+        yield int(_first_lines(child, 1)[0].rpartition(":")[2])
+    finally:
+        _end(child)
+
+
+@contextlib.contextmanager
+def streaming_floor(dsn: str, model_port: int) -> Iterator[Program]:
+    """Run the floor program of streamed runs on its own database. Its `request` is a run with OpenAI's protocol."""
+    command = [sys.executable, "-m", "bench.streaming_floor", dsn, str(model_port)]
+    child = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    try:
+        port = int(_first_lines(child, 1)[0].rpartition(":")[2])
+        yield Program("floor", child, port, run_request(port, "/openai/runs", {}, {"prompt": "hi"}))
     finally:
         _end(child)
 
