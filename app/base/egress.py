@@ -21,6 +21,7 @@ import httpcore2
 import httpx2
 
 from app.base.egress_policy import EgressDenied, EgressPolicy, check_scheme
+from app.base.network import NetworkBackend
 
 T = TypeVar("T")
 
@@ -43,7 +44,7 @@ class _MeasuredBackend:
     """The network below a connection pool, whose connections bound the heads of responses."""
 
     def __init__(self) -> None:
-        self._inner = httpcore2.AnyIOBackend()
+        self._inner = NetworkBackend()
 
     async def connect_tcp(self, host: str, port: int, *args: Any, **parts: Any) -> Any:
         return _Measured(await self._inner.connect_tcp(host, port, *args, **parts), host)
