@@ -1,19 +1,19 @@
 """The adapter for Anthropic's messages API and compatible servers.
 
 Only this file and the adapters of platforms with the same API (bedrock.py, vertex.py) import the SDK, which
-takes a second (see registry.py). The SDK does HTTP and SSE. The stream is read as plain JSON and checked
+takes a second (see registry.py). The SDK sends the request and maps errors. The stream is read as plain JSON and checked
 here, because the SDK builds its typed events without validation, hides invalid tool input behind `{}`, and
 raises nothing for a truncated stream.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Final
 
 import anthropic
+import httpx2
 from anthropic import AsyncAnthropic, AsyncAnthropicBedrock, AsyncAnthropicVertex, AsyncStream
-from anthropic._streaming import ServerSentEvent
 from plangate.spec.vendors import VENDORS
 
 from app.llm.anthropic_turn import AnthropicTurn
@@ -27,7 +27,8 @@ from app.llm.provider import (
     ServerFault,
     Unreachable,
 )
-from app.llm.sse import SseDecoder, loads_event
+from app.llm.response_stream import ResponseStream, StreamError
+from app.llm.sse import SseEvent, SseReader, loads_event
 from app.llm.wire import VendorProvider, arguments_object, get_int, stream_timeout, validate_key
 
 AnthropicClient = AsyncAnthropic | AsyncAnthropicBedrock | AsyncAnthropicVertex
@@ -115,7 +116,7 @@ class AnthropicProvider(VendorProvider):
         )
         # ANTHROPIC_CUSTOM_HEADERS would send the operator's headers to any host that a tenant chose.
         self._client._custom_headers = {}
-        self._client._make_sse_decoder = self._decoder  # type: ignore[method-assign]
+        self._client._make_sse_decoder = lambda: None  # type: ignore[method-assign,assignment,return-value]
 
     def _turn(self, request: ModelRequest) -> AnthropicTurn:
         return AnthropicTurn(request.model)
@@ -123,13 +124,13 @@ class AnthropicProvider(VendorProvider):
     def _output_tokens(self, request: ModelRequest) -> int:
         return get_int(request.extra, "max_tokens") or _max_tokens(request)
 
-    def _decoder(self) -> Any:
-        """Create the decoder that the SDK uses for events."""
-        return SseDecoder(self._line_bytes, lambda type, data: AnthropicEvent(event=type, data=data))
+    def _sse_events(self) -> Callable[[bytes], Iterable[SseEvent]]:
+        """Return a function that takes what has arrived and yields the events that end in it."""
+        return SseReader(self._line_bytes).feed
 
-    async def _open(self, request: ModelRequest) -> AsyncStream[object]:
+    async def _open(self, request: ModelRequest) -> ResponseStream:
         # `messages.create` would build typed events and warn about models that it considers old.
-        return await self._client.post(
+        stream = await self._client.post(
             "/v1/messages",
             cast_to=object,
             body=request_body(request),
@@ -137,11 +138,26 @@ class AnthropicProvider(VendorProvider):
             stream=True,
             stream_cls=AsyncStream[object],
         )
+        response, sse_events = stream.response, self._sse_events()
+        return ResponseStream(response, lambda data: _turn_events(sse_events(data), response))
 
 
-class AnthropicEvent(ServerSentEvent):
-    def json(self) -> Any:
-        return loads_event(self.data)
+def _turn_events(events: Iterable[SseEvent], response: httpx2.Response) -> Iterator[object]:
+    """Yield the events of the turn. Raise StreamError for one that reports an error."""
+    for event in events:
+        if event.type == "error":
+            raise StreamError(
+                event.data, _error_body(event.data), status=response.status_code, response=response
+            )
+        if event.type is not None and event.type != "ping" and event.data:
+            yield loads_event(event.data)
+
+
+def _error_body(data: str) -> object:
+    try:
+        return loads_event(data)
+    except (ValueError, RecursionError):
+        return data
 
 
 def request_body(request: ModelRequest) -> dict[str, Any]:

@@ -8,17 +8,16 @@ from __future__ import annotations
 
 import base64
 import json
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncGenerator, Callable, Iterable, Iterator
 from contextlib import aclosing
 from typing import TYPE_CHECKING, Final
 
 import httpx2
 from anthropic import AsyncAnthropicBedrock
-from anthropic.lib.bedrock._stream_decoder import AWSEventStreamDecoder
 from plangate.spec.vendors import VENDORS
 
 from app.base.extras import MissingExtra, import_with_extra
-from app.llm.anthropic import AnthropicEvent, AnthropicProvider
+from app.llm.anthropic import AnthropicProvider
 from app.llm.anthropic_turn import AnthropicTurn
 from app.llm.client import ModelClient
 from app.llm.converse import BearerKey, ConverseProvider
@@ -26,7 +25,7 @@ from app.llm.eventstream import Frame, FrameReader, InvalidFrame
 from app.llm.iam_keys import IamKeys
 from app.llm.messages import ModelRequest, StreamPart
 from app.llm.provider import ProviderNotBuilt, RequestRejected
-from app.llm.sse import loads_event
+from app.llm.sse import SseEvent, loads_event
 from app.llm.wire import NO_KEY, validate_key
 
 if TYPE_CHECKING:
@@ -131,25 +130,19 @@ class BedrockProvider(AnthropicProvider):
     def _turn(self, request: ModelRequest) -> AnthropicTurn:
         return AnthropicTurn(request.model, keep_requested_name=True)
 
-    def _decoder(self) -> AWSEventStreamDecoder:
-        return _BedrockDecoder(self._line_bytes)
+    def _sse_events(self) -> Callable[[bytes], Iterator[SseEvent]]:
+        frames = FrameReader(self._line_bytes)
+        return lambda data: _events_from_frames(frames.feed(data))
 
 
-class _BedrockDecoder(AWSEventStreamDecoder):
-    """Replacement for the SDK's decoder, which needs botocore."""
-
-    def __init__(self, limit: int) -> None:
-        self._frames = FrameReader(limit)
-
-    async def aiter_bytes(self, iterator: AsyncIterator[bytes]) -> AsyncIterator[AnthropicEvent]:
-        async for data in iterator:
-            for frame in self._frames.feed(data):
-                event = _event_from_frame(frame)
-                if event is not None:
-                    yield event
+def _events_from_frames(frames: Iterable[Frame]) -> Iterator[SseEvent]:
+    for frame in frames:
+        event = _event_from_frame(frame)
+        if event is not None:
+            yield event
 
 
-def _event_from_frame(frame: Frame) -> AnthropicEvent | None:
+def _event_from_frame(frame: Frame) -> SseEvent | None:
     """Return the Anthropic event in a frame as if it had arrived over SSE, or None for other frames."""
     headers = frame.headers
     kind = headers.get(":message-type")
@@ -162,7 +155,7 @@ def _event_from_frame(frame: Frame) -> AnthropicEvent | None:
     raise InvalidFrame("it has no known message type")
 
 
-def _event_from_payload(payload: bytes) -> AnthropicEvent:
+def _event_from_payload(payload: bytes) -> SseEvent:
     """Decode `{"bytes": <base64 of the event's JSON>}`. The reader of the event reports invalid JSON in
     it."""
     try:
@@ -171,12 +164,12 @@ def _event_from_payload(payload: bytes) -> AnthropicEvent:
         raise InvalidFrame("it contains no bytes of an event") from error
     event = loads_event(data)
     kind = event.get("type") if isinstance(event, dict) else None
-    return AnthropicEvent(event="error" if kind == "error" else "message", data=data)
+    return SseEvent(type="error" if kind == "error" else "message", data=data)
 
 
-def _error_event(kind: str | None, message: str | None) -> AnthropicEvent:
+def _error_event(kind: str | None, message: str | None) -> SseEvent:
     error = {"type": kind, "message": message or "no message"}
-    return AnthropicEvent(event="error", data=json.dumps({"type": "error", "error": error}))
+    return SseEvent(type="error", data=json.dumps({"type": "error", "error": error}))
 
 
 def _error_message(payload: bytes) -> str | None:

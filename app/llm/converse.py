@@ -6,10 +6,8 @@ No SDK: one POST, and the frames of its response. botocore would be slower to im
 from __future__ import annotations
 
 import json
-from collections import deque
-from collections.abc import AsyncIterator, Iterator, Mapping
-from types import TracebackType
-from typing import Any, ClassVar, Final, Self
+from collections.abc import Iterator, Mapping
+from typing import Any, ClassVar, Final
 from urllib.parse import quote
 
 import httpx2
@@ -19,8 +17,9 @@ from app.llm.converse_turn import REDACTED, SIGNATURE, ConverseTurn
 from app.llm.eventstream import Frame, FrameReader, InvalidFrame
 from app.llm.messages import Block, Message, ModelRequest, Text, Thinking, ToolResultPart, ToolUse
 from app.llm.provider import ProviderFault
+from app.llm.response_stream import ResponseStream
 from app.llm.sse import loads_event
-from app.llm.wire import VendorProvider, VendorStream, arguments_object, get_int, stream_timeout
+from app.llm.wire import VendorProvider, arguments_object, get_int, stream_timeout
 
 NO_TEXT: Final = "(empty)"
 """In the place of a text that is empty or blank, which the API rejects."""
@@ -62,7 +61,7 @@ class ConverseProvider(VendorProvider):
     def _output_tokens(self, request: ModelRequest) -> int | None:
         return get_int(request_body(request).get("inferenceConfig", {}), "maxTokens")
 
-    async def _open(self, request: ModelRequest) -> VendorStream:
+    async def _open(self, request: ModelRequest) -> ResponseStream:
         url = f"{self._base_url}/model/{quote(request.model, safe='')}/converse-stream"
         http_request = self._http_client.build_request(
             "POST", url, json=request_body(request), headers={"accept": "*/*"}, timeout=self._timeout
@@ -73,7 +72,10 @@ class ConverseProvider(VendorProvider):
                 raise ConverseError(response.status_code, _body(await response.aread()), response)
             finally:
                 await response.aclose()
-        return _ConverseStream(response, FrameReader(self._line_bytes))
+        frames = FrameReader(self._line_bytes)
+        return ResponseStream(
+            response, lambda data: (event for frame in frames.feed(data) for event in _events(frame))
+        )
 
 
 class BearerKey(httpx2.Auth):
@@ -85,30 +87,6 @@ class BearerKey(httpx2.Auth):
     def auth_flow(self, request: httpx2.Request) -> Any:
         request.headers["authorization"] = f"Bearer {self._key}"
         yield request
-
-
-class _ConverseStream:
-    """The events of a response, each as `(type, payload)`."""
-
-    def __init__(self, response: httpx2.Response, frames: FrameReader) -> None:
-        self._response = response
-        self._frames = frames
-        self._bytes: AsyncIterator[bytes] = response.aiter_bytes()
-        self._events: deque[tuple[str, Any]] = deque()
-
-    async def __anext__(self) -> object:
-        while not self._events:
-            data = await anext(self._bytes)
-            self._events += [event for frame in self._frames.feed(data) for event in _events(frame)]
-        return self._events.popleft()
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        await self._response.aclose()
 
 
 def _events(frame: Frame) -> Iterator[tuple[str, Any]]:

@@ -1,6 +1,6 @@
 """The adapter for OpenAI's chat completions and compatible servers.
 
-Only this file imports the SDK (see registry.py). As in anthropic.py, the SDK does HTTP and SSE, and the
+Only this file imports the SDK (see registry.py). As in anthropic.py, the SDK sends the request and maps errors; the
 stream is read as plain JSON and checked here.
 """
 
@@ -12,14 +12,14 @@ from typing import Any, Final
 
 import openai
 from openai import AsyncOpenAI, AsyncStream
-from openai._streaming import ServerSentEvent
 from plangate.spec.vendors import VENDORS
 
 from app.llm.client import ModelClient
 from app.llm.messages import Message, ModelRequest, Text, ToolResultPart, ToolUse
 from app.llm.openai_turn import OpenAITurn
 from app.llm.provider import BrokenTurn, NotAuthorized, ProviderFault, RequestRejected, Unreachable
-from app.llm.sse import SseDecoder, loads_event
+from app.llm.response_stream import ResponseStream, StreamError
+from app.llm.sse import SseReader, loads_event
 from app.llm.wire import VendorProvider, arguments_object, get_int, stream_timeout, validate_key
 
 SDK_CLASS_FAULTS: Final[dict[str, type[ProviderFault] | None]] = {
@@ -90,21 +90,16 @@ class OpenAIProvider(VendorProvider):
         # OPENAI_ORG_ID, OPENAI_PROJECT_ID and OPENAI_CUSTOM_HEADERS would be sent to any host that a tenant chose.
         self._client.organization = self._client.project = self._client.admin_api_key = None
         self._client._custom_headers = {}
-        self._client._make_sse_decoder = self._decoder  # type: ignore[method-assign]
 
     def _turn(self, request: ModelRequest) -> OpenAITurn:
         return OpenAITurn(request.model)
-
-    def _decoder(self) -> Any:
-        """Create the decoder that the SDK uses for events."""
-        return SseDecoder(self._line_bytes, lambda type, data: _OpenAIEvent(event=type, data=data))
 
     def _output_tokens(self, request: ModelRequest) -> int | None:
         limit = get_int(request.extra, "max_tokens") or get_int(request.extra, "max_completion_tokens")
         return limit or request.max_output_tokens
 
-    async def _open(self, request: ModelRequest) -> AsyncStream[object]:
-        return await self._client.post(
+    async def _open(self, request: ModelRequest) -> ResponseStream:
+        stream = await self._client.post(
             "/chat/completions",
             cast_to=object,
             body=request_body(request, self._limit_name),
@@ -112,11 +107,26 @@ class OpenAIProvider(VendorProvider):
             stream=True,
             stream_cls=AsyncStream[object],
         )
+        return ResponseStream(stream.response, _EventReader(self._line_bytes).read)
 
 
-class _OpenAIEvent(ServerSentEvent):
-    def json(self) -> Any:
-        return loads_event(self.data)
+class _EventReader:
+    """Reads the chunks of a turn, which `[DONE]` ends."""
+
+    def __init__(self, line_bytes: int) -> None:
+        self._events = SseReader(line_bytes)
+        self._is_done = False
+
+    def read(self, data: bytes) -> Iterator[object]:
+        """Yield the chunks that end in the data. Raise StreamError for one that reports an error."""
+        for event in self._events.feed(data):
+            self._is_done = self._is_done or event.data.startswith("[DONE]")
+            if self._is_done:
+                continue
+            chunk = loads_event(event.data)
+            if isinstance(chunk, dict) and (error := chunk.get("error")):
+                raise StreamError("An error occurred during streaming", error)
+            yield chunk
 
 
 def request_body(request: ModelRequest, limit_name: str) -> dict[str, Any]:

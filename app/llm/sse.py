@@ -6,20 +6,26 @@ The SDKs' decoders limit neither lines nor events, and one of them copies the pa
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Any, Final, Generic, TypeVar
+from typing import Any, Final
+
+import orjson
 
 from app.llm.provider import TooMuchSent
-
-E = TypeVar("E")
 
 _BOM: Final = b"\xef\xbb\xbf"
 
 
 def loads_event(data: str) -> Any:
     """Parse the JSON of an event. Raise JSONDecodeError, also for an integer with too many digits for
-    Python."""
+    Python.
+
+    Half characters and numbers that orjson rejects are left to `json`: what becomes of them is decided later.
+    """
+    with suppress(orjson.JSONDecodeError):
+        return orjson.loads(data)
     try:
         return json.loads(data)
     except json.JSONDecodeError:
@@ -34,20 +40,6 @@ class SseEvent:
 
     type: str | None
     data: str
-
-
-class SseDecoder(Generic[E]):
-    """Replacement for the decoders of SDKs, which have no limits. `create_event` takes the type and the data of an
-    event. Only the asynchronous half of the SDKs' protocol is implemented."""
-
-    def __init__(self, limit: int, create_event: Callable[[str | None, str], E]) -> None:
-        self._events = SseReader(limit)
-        self._create_event = create_event
-
-    async def aiter_bytes(self, iterator: AsyncIterator[bytes]) -> AsyncIterator[E]:
-        async for data in iterator:
-            for event in self._events.feed(data):
-                yield self._create_event(event.type, event.data)
 
 
 @dataclass(slots=True)

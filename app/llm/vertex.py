@@ -8,13 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from anthropic import AsyncAnthropicVertex, AsyncStream
+from anthropic import AsyncAnthropicVertex
 from plangate.spec.vendors import VENDORS
 
 from app.llm.anthropic import AnthropicProvider
 from app.llm.client import ModelClient
 from app.llm.messages import ModelRequest
 from app.llm.provider import ProviderNotBuilt
+from app.llm.response_stream import ResponseStream
 from app.llm.service_account import ServiceAccount
 from app.llm.wire import validate_key
 
@@ -64,7 +65,7 @@ class VertexProvider(AnthropicProvider):
         )
         self._token = token
 
-    async def _open(self, request: ModelRequest) -> AsyncStream[object]:
+    async def _open(self, request: ModelRequest) -> ResponseStream:
         self._client.access_token = self._token()
         return await super()._open(request)
 

@@ -7,8 +7,7 @@ import json
 from abc import ABC, abstractmethod
 from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
 from contextlib import suppress
-from types import TracebackType
-from typing import Any, ClassVar, Final, Protocol, Self
+from typing import Any, ClassVar, Final, Protocol
 
 import httpx2
 import orjson
@@ -23,6 +22,7 @@ from app.llm.faults import (
 )
 from app.llm.messages import ModelRequest, StreamPart, TurnDone, Usage
 from app.llm.provider import ProviderFault, ProviderNotBuilt, RequestRejected, TooMuchSent
+from app.llm.response_stream import ResponseStream, StreamError
 
 IDLE_TIMEOUT_S: Final = 120.0
 CONNECT_TIMEOUT_S: Final = 10.0
@@ -58,18 +58,6 @@ class VendorTurn(Protocol):
     def result(self) -> TurnDone: ...
 
 
-class VendorStream(Protocol):
-    """The open stream of an SDK: JSON events, and the connection behind them."""
-
-    async def __anext__(self) -> object: ...
-
-    async def __aenter__(self) -> Self: ...
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None: ...
-
-
 class VendorProvider(ABC):
     """One attempt per turn through the SDK of a vendor, which does HTTP and splits the stream into JSON
     events.
@@ -99,7 +87,7 @@ class VendorProvider(ABC):
         """Return the maximum tokens that the request asks for; None if it has no limit."""
 
     @abstractmethod
-    async def _open(self, request: ModelRequest) -> VendorStream: ...
+    async def _open(self, request: ModelRequest) -> ResponseStream: ...
 
     async def stream(self, request: ModelRequest) -> AsyncGenerator[StreamPart, None]:
         turn = self._turn(request)
@@ -117,7 +105,7 @@ class VendorProvider(ABC):
         except TooMuchSent as error:
             traffic.metrics.model_streams_ended.labels(error.bound).inc()
             raise RequestRejected(str(error), usage=turn.usage) from error
-        except self.sdk_error as error:
+        except (self.sdk_error, StreamError) as error:
             raise self._redact_key(fault_from_sdk(error, self.class_faults, turn.usage)) from error
         except CHUNK_ERRORS as error:
             raise fault_from_chunk(error, turn.usage) from error
@@ -125,7 +113,7 @@ class VendorProvider(ABC):
             raise fault_from_connection(error, turn.usage) from error
         yield turn.result()
 
-    async def _open_stream(self, request: ModelRequest) -> VendorStream:
+    async def _open_stream(self, request: ModelRequest) -> ResponseStream:
         with self._http_client.bound_response(self._output_tokens(request)):
             return await self._open(request)
 
@@ -150,9 +138,11 @@ class VendorProvider(ABC):
         keys = (getattr(client, name, None) for name in ("api_key", "access_token"))
         return [key for key in keys if isinstance(key, str)]
 
-    async def _drain(self, stream: VendorStream, turn: VendorTurn) -> None:
+    async def _drain(self, stream: ResponseStream, turn: VendorTurn) -> None:
         """Read a stream to its end after a complete turn, ignoring errors."""
-        with suppress(TimeoutError, TooMuchSent, self.sdk_error, *CONNECTION_ERRORS, *CHUNK_ERRORS):
+        with suppress(
+            TimeoutError, TooMuchSent, self.sdk_error, StreamError, *CONNECTION_ERRORS, *CHUNK_ERRORS
+        ):
             async with asyncio.timeout(MAX_TAIL_S):
                 while (event := await anext(stream, STREAM_END)) is not STREAM_END:
                     turn.feed_trailing(event)
