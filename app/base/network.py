@@ -219,6 +219,7 @@ async def _connect(host: str, port: int, local_address: str | None) -> NetworkCo
     ]
     if len(attempts) == 1:
         return await attempts[0]()
+    connection: NetworkConnection | None
     connection, _, errors = await staggered_race(attempts, NEXT_ADDRESS_S)
     if connection is None:
         raise errors[-1] or OSError(f"the name {host} has no address")
