@@ -99,7 +99,7 @@ class ModelConnection(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)  # uvloop's is one by its methods only
 
-    def ask(self, run: Run, request: bytes) -> None:
+    def send(self, run: Run, request: bytes) -> None:
         assert self._transport is not None
         self._run, self._rest = run, b""
         self._parser = httptools.HttpResponseParser(self)
@@ -171,7 +171,7 @@ def floor(dsn: str, model_port: int) -> FastAPI:
             _, model = await loop.create_connection(
                 lambda: ModelConnection(writers[0], idle), "127.0.0.1", model_port
             )
-        model.ask(run, model_request(model_port, path, prompt))
+        model.send(run, model_request(model_port, path, prompt))
 
         async def frames() -> AsyncIterator[bytes]:
             while not run.is_over:
