@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import importlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
@@ -28,6 +29,7 @@ from app.artifacts.service import ArtifactService
 from app.base.cursors import CursorSigner
 from app.base.egress import KEEPALIVE_CONNECTIONS
 from app.base.egress_policy import EgressPolicy, Lookups
+from app.base.errors import Unavailable
 from app.base.ids import new_id
 from app.base.json.process_pool import JsonProcessPool
 from app.base.metrics import Metrics
@@ -142,6 +144,8 @@ class Services:
         self.journal.start()
         self.streams.start()
         self.listener.start()
+        with contextlib.suppress(Unavailable):  # they are loaded at the first turn then
+            await self.providers.load_vendors(await self.runtimes.used_vendors())
         await self.worker.start(self.periodic_tasks)
         if self.children is not None:
             self.children.start()
@@ -276,6 +280,7 @@ def assemble(
         local=site.is_local,
         traffic=traffic,
         aws_tenants=settings.aws_tenants,
+        calls_models=slots > 0,
     )
     references = ReferenceService(db, tenancy, schemas, processes)
     calls = CallLedger(db, references.hydrate, origin)

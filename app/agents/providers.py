@@ -16,7 +16,7 @@ from plangate.spec.vendors import MODEL_FREE_FIELDS, VENDORS
 from app.base.egress_policy import EgressPolicy
 from app.llm.client import ModelClient, ModelTraffic, egress_client, open_client
 from app.llm.provider import Provider, ProviderNotBuilt
-from app.llm.registry import build_provider, operator_address
+from app.llm.registry import build_provider, load_vendor, operator_address
 from app.runtimes.models import Runtime
 from app.tenancy.secrets import Secrets
 
@@ -44,7 +44,8 @@ class ProviderPool:
     `operator_envs` maps a variable of the operator to the host it may be sent to (PLANGATE_PROVIDER_ENVS). With the
     embedded database (`local`) operator and tenant are one person: a spec without a key uses the operator's
     ANTHROPIC_API_KEY or OPENAI_API_KEY. Elsewhere a variable must be listed, and is sent only to the host that it is
-    listed for. `aws_tenants` may use the AWS identity of the service (PLANGATE_AWS_TENANTS).
+    listed for. `aws_tenants` may use the AWS identity of the service (PLANGATE_AWS_TENANTS). Without `calls_models`, the
+    process runs no agents and needs no SDKs.
     """
 
     def __init__(
@@ -56,7 +57,10 @@ class ProviderPool:
         local: bool,
         traffic: ModelTraffic | None = None,
         aws_tenants: Collection[str] = (),
+        calls_models: bool = True,
     ) -> None:
+        self._calls_models = calls_models
+        self._loaded: set[str] = set()
         self._local = local
         self._aws_tenants = frozenset(aws_tenants)
         self._secrets = secrets
@@ -80,6 +84,15 @@ class ProviderPool:
                 while len(self._providers) > MAX_KEPT:
                     self._providers.popitem(last=False)
             return self._providers[chosen], chosen.kind
+
+    async def load_vendors(self, kinds: Collection[str]) -> None:
+        """Import the SDKs of these vendors before their first turn, in which the import would delay every other
+        stream of the process."""
+        if not self._calls_models:
+            return
+        for kind in sorted(set(kinds) - self._loaded):
+            await asyncio.to_thread(load_vendor, kind)
+            self._loaded.add(kind)
 
     async def _choose(self, runtime: Runtime, agent: AgentSpec) -> ProviderChoice:
         forced = runtime.spec.interpreter

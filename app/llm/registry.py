@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Collection, Mapping
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
@@ -81,6 +82,14 @@ def operator_address(kind: str, region: str | None) -> tuple[str | None, str | N
     vendor = VENDORS[kind]
     base_url = os.environ.get(vendor.url_env) if vendor.url_env else None
     return base_url, urlsplit(base_url).hostname if base_url else vendor.host_in(region)
+
+
+def load_vendor(kind: str) -> None:
+    """Import the adapter of a vendor with its SDK, and its prices, which takes about a second of CPU. Do nothing if its
+    package is not installed."""
+    with suppress(MissingExtra):
+        import_with_extra(f"app.llm.{kind}", kind)
+    preload(kind)
 
 
 def _mock(options: dict[str, Any]) -> MockProvider:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Collection
 from contextlib import asynccontextmanager
 from typing import Annotated, Any, Protocol
 
@@ -12,6 +12,7 @@ from plangate.spec.approvals import tool_rule
 from plangate.spec.models import RuntimeSpec
 from plangate.spec.toolkits import builtin_tools
 from plangate.spec.variable_schemas import agent_schema, has_variables
+from plangate.spec.vendors import VENDORS
 
 from app.base.errors import Invalid, NotFound, list_errors
 from app.base.json import strict_json
@@ -47,6 +48,13 @@ class SpecPinner(Protocol):
         """Return the spec with the definitions' digests. Raise Invalid."""
 
 
+class VendorLoader(Protocol):
+    """Loads what the process needs to call models."""
+
+    async def load_vendors(self, kinds: Collection[str]) -> None:
+        """Import the SDKs of these vendors."""
+
+
 class SpecRoute(GatedRoute):
     """Parses and checks large specs in a separate process and passes only the named tenant to the handler."""
 
@@ -71,6 +79,7 @@ RuntimeId = Annotated[str, Path(max_length=100)]
 AgentName = Annotated[str, Path(max_length=100)]
 Registered = Annotated[Runtimes, service("runtimes")]
 Pinning = Annotated[SpecPinner, service("mcp_pinning")]
+Vendors = Annotated[VendorLoader, service("providers")]
 Signing = Annotated[SigningSecrets, service("signing")]
 Spec = Annotated[dict[str, Any], Body(description="A RuntimeSpec.")]
 
@@ -96,6 +105,7 @@ async def register_runtime(
     caller: Annotated[Caller, require_scope("runtimes:write")],
     runtimes: Registered,
     pinning: Pinning,
+    vendors: Vendors,
     secrets: Annotated[Secrets, service("secrets")],
     signing: Signing,
 ) -> Response:
@@ -108,6 +118,8 @@ async def register_runtime(
     wire = await pinning.pin(caller.tenant, wire)
     signed = await asyncio.to_thread(lambda: is_signed(RuntimeSpec.model_validate(wire)))
     data = await asyncio.to_thread(strict_json.canonical, wire)
+    if not wire.get("interpreter"):
+        await vendors.load_vendors([kind for kind in VENDORS if f'"{kind}"'.encode() in data])
     async with begin(request, caller) as op:
         for secret_name, value in literals.items():
             await secrets.put(op.tx, secret_name, value)

@@ -6,6 +6,8 @@ import asyncio
 import hashlib
 from collections import OrderedDict
 
+from plangate.spec.vendors import VENDORS
+
 from app.base.errors import NotFound
 from app.base.ids import is_id, new_id
 from app.base.json.process_pool import JsonProcessPool
@@ -16,6 +18,8 @@ from app.runtimes.large_specs import LARGE_SPEC_BYTES
 from app.runtimes.models import Runtime, RuntimeRecord
 
 MAX_CACHED_VERSIONS = 1000
+MAX_SEARCHED_TENANTS = 50
+MAX_SEARCHED_VERSIONS = 20
 
 
 class Runtimes:
@@ -95,6 +99,18 @@ class Runtimes:
         return (
             runtime_id is not None and (await self.get(tx.tenant, runtime_id, tx)).spec.workspace is not None
         )
+
+    async def used_vendors(self) -> set[str]:
+        """Return the vendors of models that registered runtimes name. Only the newest versions of some tenants are
+        searched, for their names as JSON strings, so a vendor can be missing, or be named by something else."""
+        used: set[str] = set()
+        async with self._db.transaction("") as tx:
+            tenants = await store.tenants(tx, limit=MAX_SEARCHED_TENANTS)
+        for tenant in tenants:
+            if left := VENDORS.keys() - used:
+                async with self._db.transaction(tenant) as tx:
+                    used |= await store.mentioned(tx, words=left, limit=MAX_SEARCHED_VERSIONS)
+        return used
 
     async def require_name(self, tx: Tx, name: str) -> None:
         """Raise NotFound unless a version was registered under this name, whether or not it is retired."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 from app.base.postgres.database import Tx
 from app.runtimes.models import RuntimeHead, RuntimeRecord, SealedSigningSecret
 
@@ -25,6 +27,13 @@ RETIRE = "UPDATE runtimes SET retired_at = coalesce(retired_at, now()) WHERE ten
 LIST = f"""
 SELECT {COLUMNS} FROM runtimes WHERE tenant_id = $1 AND ($2::text IS NULL OR id < $2) AND ($3::text IS NULL OR name = $3)
  ORDER BY id DESC LIMIT $4
+"""
+TENANTS = "SELECT tenant_id FROM tenant_ids() LIMIT $1"
+MENTIONED = """
+SELECT word FROM unnest($2::text[]) AS word
+ WHERE EXISTS (
+    SELECT FROM (SELECT wire FROM runtimes WHERE tenant_id = $1 AND retired_at IS NULL ORDER BY id DESC LIMIT $3) AS newest
+     WHERE position(convert_to('"' || word || '"', 'UTF8') IN newest.wire) > 0)
 """
 NEW_SIGNING_SECRET = """
 INSERT INTO signing_secrets (tenant_id, runtime_name, sealed) VALUES ($1, $2, $3) ON CONFLICT DO NOTHING
@@ -55,6 +64,15 @@ async def of_thread(tx: Tx, *, thread_id: str) -> str | None:
     """Return the version that a thread began with, or None."""
     runtime_id: str | None = await tx.value(OF_THREAD, tx.tenant, thread_id)
     return runtime_id
+
+
+async def tenants(tx: Tx, *, limit: int) -> list[str]:
+    return [row["tenant_id"] for row in await tx.fetch(TENANTS, limit)]
+
+
+async def mentioned(tx: Tx, *, words: Collection[str], limit: int) -> set[str]:
+    """Return the words that are a JSON string in one of the newest runtimes of the tenant, at most `limit` of them."""
+    return {row["word"] for row in await tx.fetch(MENTIONED, tx.tenant, list(words), limit)}
 
 
 async def name_exists(tx: Tx, *, name: str) -> bool:
