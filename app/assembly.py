@@ -380,10 +380,13 @@ def assemble(
     def journal_hint(payload: str) -> None:
         sender, _, names = payload.partition("|")
         if sender != origin:
-            hub.invalidate(None if names == "*" else [parse_query_key(name) for name in names.split(",")])
+            if names == "*":
+                streams.poll_soon()
+            else:
+                hub.invalidate([parse_query_key(name) for name in names.split(",")])
 
     def gap() -> None:
-        hub.invalidate(None)
+        streams.poll_soon()
         call_notifications.wake_all()
         worker.wake_all()
 

@@ -11,6 +11,7 @@ import asyncio
 import functools
 import ipaddress
 import json
+import weakref
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -261,7 +262,9 @@ class Flow(FlowControl):
 
     def __init__(self, connection: AdmittedConnection) -> None:
         super().__init__(connection.transport)
-        self._connection = connection
+        self._connection = weakref.proxy(
+            connection
+        )  # so that both are freed at once when the client disconnects
 
     def resume_reading(self) -> None:
         if self.read_paused:

@@ -12,6 +12,7 @@ import contextlib
 import socket
 import struct
 import sys
+import weakref
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -64,11 +65,12 @@ def bound_send_buffer(listening: socket.socket, limits: ConnectionLimits) -> Non
 
 
 class CountingTransport:
-    """A transport that counts what is written to it."""
+    """A transport that counts what is written to it. Its connection refers to it, and not the other way round, so that both
+    are freed at once when the client disconnects."""
 
     def __init__(self, transport: Any, connection: Connection) -> None:
         self._transport = transport
-        self._connection = connection
+        self._connection = weakref.proxy(connection)
         self._write = transport.write
         self.buffered = 0
 

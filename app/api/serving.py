@@ -215,8 +215,7 @@ class _Server(uvicorn.Server):
         self._drain_over = True
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        self._services.streams.draining.set()
-        self._services.hub.invalidate(None)
+        self._services.streams.drain()
         self._services.call_notifications.close()
         await super().shutdown(sockets)
 

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
-from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
-from typing import Final
+from collections.abc import AsyncGenerator, Sequence
+from typing import TYPE_CHECKING, Final
 
-from app.journal.limits import StreamLimits
-from app.journal.models import JournalEvent, LargeEvent
-from app.journal.shared_bodies import SharedBodies
+from app.journal.models import JournalEvent, LargeEvent, StoredEvent
+
+if TYPE_CHECKING:
+    from app.journal.shared_bodies import SharedBodies
 
 RETRY_FRAME: Final = b"retry: 1000\n\n"
 HEARTBEAT_FRAME: Final = b": heartbeat\n\n"
@@ -19,60 +19,26 @@ Batch = Sequence[tuple[str, str, JournalEvent]]
 """Events, each with its cursor and its query's id."""
 
 
-async def limit_events(
-    batches: AsyncGenerator[Batch, None], limit: int | None
-) -> AsyncGenerator[Batch, None]:
-    """Yield the batches until they have had `limit` events."""
-    left = limit
-    async with contextlib.aclosing(batches):
-        async for batch in batches:
-            yield batch if left is None else batch[:left]
-            if left is not None and (left := left - len(batch)) <= 0:
-                return
+def encode_event(cursor: str, event: StoredEvent) -> bytes:
+    """Return the frame of an event: id, type, and the envelope on one line."""
+    return b"".join((_frame_start(cursor, event), event.body[1:], b"\n\n"))
 
 
-async def encode_frames(
-    bodies: SharedBodies,
-    tenant: str,
-    batches: AsyncGenerator[Batch, None],
-    is_allowed: Callable[[], Awaitable[bool]],
-    limits: StreamLimits,
-    head: bytes = RETRY_FRAME,
-) -> AsyncGenerator[bytes, None]:
-    """Yield the frames of these batches in chunks, and a heartbeat while they are empty.
-
-    End when `is_allowed` returns False because the reader's key was revoked.
-    """
-    clock = asyncio.get_running_loop().time
-    sent_at = clock()
-    check_at = sent_at + limits.key_check_interval_s
-    async with contextlib.aclosing(batches):
-        async for batch in batches:
-            async with contextlib.aclosing(_chunks(bodies, tenant, batch)) as chunks:
-                async for chunk in chunks:
-                    if clock() >= check_at:
-                        if not await is_allowed():
-                            return
-                        check_at = clock() + limits.key_check_interval_s
-                    if chunk or clock() - sent_at >= limits.heartbeat_interval_s:
-                        yield head + (chunk or HEARTBEAT_FRAME)
-                        head = b""
-                        sent_at = clock()
-    if head:
-        yield head
+def _frame_start(cursor: str, event: JournalEvent) -> bytes:
+    """Return the frame up to the number in the envelope; the rest of the body follows, without its opening brace."""
+    return b'id: %s\nevent: %s\ndata: {"seq":%d,' % (cursor.encode(), event.type.encode(), event.seq)
 
 
-async def _chunks(bodies: SharedBodies, tenant: str, batch: Batch) -> AsyncGenerator[bytes, None]:
-    """Yield the frames of a batch: id, type, and the envelope on one line. Raise EventDeleted.
+async def chunks(bodies: SharedBodies, tenant: str, batch: Batch) -> AsyncGenerator[bytes, None]:
+    """Yield the frames of a batch in chunks. Raise EventDeleted.
 
-    A chunk may end within a frame; the last one does not. An empty batch has one empty chunk.
+    A chunk may end within a frame; the last one does not.
     """
     chunk: list[bytes] = []
     size = 0
     for cursor, query_id, event in batch:
-        start = b'id: %s\nevent: %s\ndata: {"seq":%d,' % (cursor.encode(), event.type.encode(), event.seq)
         if isinstance(event, LargeEvent):
-            yield b"".join((*chunk, start))
+            yield b"".join((*chunk, _frame_start(cursor, event)))
             at = 1  # the opening brace is before the number
             async with contextlib.aclosing(bodies.slices(tenant, query_id, event)) as slices:
                 async for piece in slices:
@@ -80,10 +46,11 @@ async def _chunks(bodies: SharedBodies, tenant: str, batch: Batch) -> AsyncGener
                     at = 0
             chunk, size = [b"\n\n"], 2
         else:
-            chunk += (start, event.body[1:], b"\n\n")
-            size += len(start) + len(event.body)
+            frame = encode_event(cursor, event)
+            chunk.append(frame)
+            size += len(frame)
             if size >= MIN_CHUNK_BYTES:
                 yield b"".join(chunk)
                 chunk, size = [], 0
-    if chunk or not batch:
+    if chunk:
         yield b"".join(chunk)

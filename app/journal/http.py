@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 from fastapi import Request
+from fastapi.responses import Response
 from sse_starlette import EventSourceResponse
 from starlette.types import Receive, Scope, Send
 
+from app.journal.event_stream import EventStream, KeyCheck
 from app.journal.open_streams import OpenStream
 from app.journal.streams import Streams
 from app.tenancy.http import api_context, credential_of
@@ -17,16 +19,36 @@ from app.tenancy.models import Caller
 SHUTDOWN_GRACE_S = (
     3.0  # at a shutdown streams end by themselves, between events; the library cuts them only after this
 )
-SSE_HEADERS = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
+SSE_HEADERS = {"Cache-Control": "no-store", "Connection": "keep-alive", "X-Accel-Buffering": "no"}
 SSE_MEDIA_TYPE = "text/event-stream"
 
 
-class SseResponse(EventSourceResponse):
-    """A response of encoded frames that occupies one of the open streams until it ends.
+class EventStreamResponse(Response):
+    """A stream of the journal, which occupies one of the open streams until it ends. The connection drops a reader that
+    stalls."""
 
-    The frames include their own heartbeats: the library's could fall into a frame that is sent in slices. The
-    connection drops a reader that stalls.
-    """
+    media_type = SSE_MEDIA_TYPE
+
+    def __init__(self, stream: EventStream, place: OpenStream) -> None:
+        self.status_code = 200
+        self.background = None
+        self.init_headers(SSE_HEADERS)
+        self._stream = stream
+        self._place = place
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            await send(
+                {"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers}
+            )
+            await self._stream.run(receive, send)
+        finally:
+            self._place.release()
+
+
+class SseResponse(EventSourceResponse):
+    """A response of encoded frames that occupies one of the open streams until it ends. The connection drops a reader
+    that stalls."""
 
     media_type = SSE_MEDIA_TYPE
 
@@ -61,16 +83,11 @@ async def claim_stream(request: Request, caller: Caller) -> AsyncIterator[OpenSt
         raise
 
 
-def key_check(request: Request) -> Callable[[], Awaitable[bool]]:
-    """Return a check whether this request's key or session is still valid, which an open stream calls every few
-    seconds."""
+def key_check(request: Request) -> KeyCheck:
+    """Return a check whether this request's key or session is still valid, which is repeated while a stream is open."""
     credential = credential_of(request)
     tenancy = api_context(request).tenancy
-
-    async def check() -> bool:
-        return await tenancy.is_valid(credential)
-
-    return check
+    return KeyCheck(credential.hash, lambda: tenancy.is_valid(credential))
 
 
 def wants_stream(request: Request) -> bool:

@@ -11,6 +11,7 @@ import itertools
 from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from typing import Protocol
 
 from app.journal.models import LARGE_EVENT_BYTES, Event, JournalEvent, LargeEvent, Page, QueryKey, StoredEvent
 
@@ -19,24 +20,47 @@ MAX_RING_BYTES = 256 * 1024  # shared by all watchers of one query
 MAX_RING_EVENTS = 5_000
 
 
+class QueryWatcher(Protocol):
+    """A reader of a query's events."""
+
+    @property
+    def position(self) -> int | None:
+        """Return the number of the newest event that it has. None: it will look for more by itself."""
+
+    def notify(self) -> None:
+        """Take notice that there may be more, or that the query was deleted. Does not call the hub."""
+
+
+class TenantWatcher(Protocol):
+    """A reader of a tenant's events."""
+
+    def notify(self, events: Sequence[Event] | None) -> None:
+        """Take notice of these events, or of unknown ones. Does not call the hub."""
+
+
 @dataclass(slots=True, eq=False)
 class Watcher:
-    """The wake-up of one reader, and the newest event that it has if it follows a query."""
+    """A reader that waits for an event of asyncio."""
 
     wake: asyncio.Event = field(default_factory=asyncio.Event)
-    last_seq: int | None = None
+    position: int | None = 0
+
+    def notify(self) -> None:
+        self.wake.set()
 
 
 @dataclass(slots=True, eq=False)
 class QueryFeed:
     """The watchers of one query and its newest events without gaps. `is_deleted`: the query was deleted."""
 
-    watchers: set[Watcher] = field(default_factory=set)
+    watchers: set[QueryWatcher] = field(default_factory=set)
     ring: deque[JournalEvent] = field(default_factory=deque)
     size: int = 0
     is_deleted: bool = False
+    is_quiet: bool = False
 
     def add(self, first: int, events: Sequence[Event]) -> None:
+        self.is_quiet = False
         if self.ring and self.ring[-1].seq + 1 != first:
             self.clear()  # another process wrote in between: start a new ring
         for offset, event in enumerate(events):
@@ -55,6 +79,14 @@ class QueryFeed:
         self.ring.clear()
         self.size = 0
 
+    def clear_if_idle(self) -> None:
+        """Drop the events if all watchers have them and none was added since the last call."""
+        if self.ring and self.is_quiet:
+            last = self.ring[-1].seq
+            if all(w.position is not None and w.position >= last for w in self.watchers):
+                self.clear()
+        self.is_quiet = True
+
     def after(self, seq: int) -> Page | None:
         """Return a page of the events after `seq`, at most LARGE_EVENT_BYTES, or None if the ring does not
         have them."""
@@ -69,6 +101,10 @@ class QueryFeed:
             events.append(event)
         return Page(events, complete=True)
 
+    def notify(self) -> None:
+        for watcher in self.watchers:
+            watcher.notify()
+
 
 def _body_bytes(event: JournalEvent) -> int:
     return len(event.body) if isinstance(event, StoredEvent) else 0
@@ -79,85 +115,96 @@ class Hub:
 
     def __init__(self) -> None:
         self._feeds: dict[QueryKey, QueryFeed] = {}
-        self._tenants: dict[Watcher, str] = {}
+        self._tenants: dict[str, set[TenantWatcher]] = {}
+
+    # -- watchers --------------------------------------------------------------------------------------------
 
     @contextlib.contextmanager
-    def watch(self, query: QueryKey) -> Iterator[tuple[QueryFeed, Watcher]]:
-        """Subscribe to a query while the block runs. Subscribe before the first read."""
-        feed, watch = self.subscribe(query)
+    def watch(self, query: QueryKey) -> Iterator[Watcher]:
+        """Watch a query while the block runs. Begin before the first read."""
+        watcher = Watcher()
+        feed = self.subscribe(query, watcher)
         try:
-            yield feed, watch
+            yield watcher
         finally:
-            self.unsubscribe(query, feed, watch)
+            self.unsubscribe(query, feed, watcher)
 
     def hold_first_events(self, query: QueryKey, first: Sequence[Event]) -> None:
         """Keep the first events of a new query for a while: the client that created it usually follows it."""
-        feed, watch = self.subscribe(query)
+        holder = Watcher(position=None)
+        feed = self.subscribe(query, holder)
         feed.add(1, first)
-        asyncio.get_running_loop().call_later(FIRST_READER_WAIT_S, self.unsubscribe, query, feed, watch)
+        asyncio.get_running_loop().call_later(FIRST_READER_WAIT_S, self.unsubscribe, query, feed, holder)
 
-    def subscribe(self, query: QueryKey) -> tuple[QueryFeed, Watcher]:
+    def subscribe(self, query: QueryKey, watcher: QueryWatcher) -> QueryFeed:
+        """Watch a query. Subscribe before the first read."""
         feed = self._feeds.setdefault(query, QueryFeed())
-        watch = Watcher()
-        feed.watchers.add(watch)
-        return feed, watch
+        feed.watchers.add(watcher)
+        return feed
 
-    def unsubscribe(self, query: QueryKey, feed: QueryFeed, watch: Watcher) -> None:
-        feed.watchers.discard(watch)
+    def unsubscribe(self, query: QueryKey, feed: QueryFeed, watcher: QueryWatcher) -> None:
+        feed.watchers.discard(watcher)
         if not feed.watchers and self._feeds.get(query) is feed:
             del self._feeds[query]
 
-    @contextlib.contextmanager
-    def watch_all(self, tenant: str) -> Iterator[Watcher]:
-        """Watch everything of a tenant. The watcher wakes at any news, even another tenant's."""
-        watch = Watcher()
-        self._tenants[watch] = tenant
-        try:
-            yield watch
-        finally:
-            del self._tenants[watch]
+    def subscribe_tenant(self, tenant: str, watcher: TenantWatcher) -> None:
+        self._tenants.setdefault(tenant, set()).add(watcher)
+
+    def unsubscribe_tenant(self, tenant: str, watcher: TenantWatcher) -> None:
+        watchers = self._tenants.get(tenant, set())
+        watchers.discard(watcher)
+        if not watchers:
+            self._tenants.pop(tenant, None)
+
+    # -- polling ---------------------------------------------------------------------------------------------
 
     def watched_queries(self) -> list[QueryKey]:
         return list(self._feeds)
 
-    def is_behind(self, query: QueryKey, next_seq: int) -> bool:
-        """Return whether a reader of this query lacks its newest event."""
-        feed = self._feeds.get(query)
-        return feed is not None and any(
-            w.last_seq is not None and w.last_seq + 1 < next_seq for w in feed.watchers
-        )
+    def awaited_events(self, queries: Sequence[QueryKey]) -> dict[QueryKey, int]:
+        """Return the number of the event that a watcher of each query waits for. Leave out queries whose watchers look
+        for themselves, and drop events that all watchers have."""
+        awaited = {}
+        for query in queries:
+            feed = self._feeds.get(query)
+            if feed is not None:
+                feed.clear_if_idle()
+                positions = [p for w in feed.watchers if (p := w.position) is not None]
+                if positions:
+                    awaited[query] = min(positions) + 1
+        return awaited
+
+    # -- news ------------------------------------------------------------------------------------------------
 
     def publish(self, query: QueryKey, first: int, events: Sequence[Event]) -> None:
         """Hand over events that this process just committed."""
         feed = self._feeds.get(query)
         if feed is not None:
             feed.add(first, events)
-            for watch in feed.watchers:
-                watch.wake.set()
-        self._wake_tenants()
+            feed.notify()
+        for watcher in self._tenants.get(query[0], ()):
+            watcher.notify(events)
 
     def mark_deleted(self, queries: Sequence[QueryKey]) -> None:
-        """Mark these queries as deleted and wake their readers: no more events will come."""
+        """Mark these queries as deleted and notify their readers: no more events will come."""
         for query in queries:
             feed = self._feeds.get(query)
             if feed is not None:
                 feed.is_deleted = True
-                for watch in feed.watchers:
-                    watch.wake.set()
+                feed.notify()
 
-    def invalidate(self, queries: Sequence[QueryKey] | None) -> None:
-        """Wake the readers of these queries to read the database; None is all queries."""
-        feeds = (
-            self._feeds.values()
-            if queries is None
-            else [c for q in queries if (c := self._feeds.get(q)) is not None]
-        )
-        for feed in feeds:
-            feed.clear()
-            for watch in feed.watchers:
-                watch.wake.set()
-        self._wake_tenants()
+    def invalidate(self, queries: Sequence[QueryKey]) -> None:
+        """Notify the readers of these queries that another process wrote events: they read the database."""
+        for query in queries:
+            feed = self._feeds.get(query)
+            if feed is not None:
+                feed.clear()
+                feed.notify()
+        for tenant in {tenant for tenant, _ in queries}:
+            for watcher in self._tenants.get(tenant, ()):
+                watcher.notify(None)
 
-    def _wake_tenants(self) -> None:
-        for watch in self._tenants:
-            watch.wake.set()
+    def wake_all(self) -> None:
+        """Notify all readers of queries, because the process stops."""
+        for feed in self._feeds.values():
+            feed.notify()

@@ -11,12 +11,12 @@ class StreamLimits:
 
     Attributes:
         poll_interval_s: between two looks for events whose notification was lost.
-        idle_batch_interval_s: between two checks of a reader for which nothing happens.
+        drain_grace_s: how long streams may take to end when the process stops, before they are cut.
         heartbeat_interval_s: proxies close connections that are silent for about a minute.
         key_check_interval_s: keys are cached for two seconds, so revoked ones stop within five.
     """
 
     poll_interval_s: float = 1.0
-    idle_batch_interval_s: float = 2.0
+    drain_grace_s: float = 3.0
     heartbeat_interval_s: float = 15.0
     key_check_interval_s: float = 2.0

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from typing import Any, Final, Literal, get_args
@@ -16,6 +16,9 @@ from app.events import Envelope
 
 PROGRESS_KINDS: frozenset[WorkKind] = frozenset({"model_call", "tool_call", "predicate", "action"})
 """Kinds of work whose end is progress of their query: no later attempt repeats them."""
+
+PROGRESS_EVENT_TYPES: Final = ("text", "reasoning", "tool-progress")
+"""Types of events that a tenant's events include only if they are named."""
 
 LARGE_EVENT_BYTES: Final = 32 * 1024
 """A stream reads pages of this size, and larger events in slices of it, so that a reader that stalls holds no more."""
@@ -103,9 +106,12 @@ JournalEvent = StoredEvent | LargeEvent
 class EventFilter:
     """The filters of a tenant's events; None matches everything. Without `types`, deltas and progress are omitted."""
 
-    types: Sequence[str] | None = None
+    types: tuple[str, ...] | None = None
     runtime_id: str | None = None
     thread_id: str | None = None
+
+    def matches_type(self, type_: str) -> bool:
+        return type_ not in PROGRESS_EVENT_TYPES if self.types is None else type_ in self.types
 
 
 TenantPosition = tuple[int, str, int]

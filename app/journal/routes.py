@@ -13,14 +13,14 @@ from app.events import EVENT_TYPES, TERMINAL_TYPES, Event
 from app.journal import store
 from app.journal.http import (
     EVENTS_DESCRIPTION,
-    SseResponse,
+    EventStreamResponse,
     claim_stream,
     get_streams,
     key_check,
     wants_stream,
 )
 from app.journal.models import EventFilter, JournalEvent, StoredEvent
-from app.journal.streams import MAX_PAGE_EVENTS, QueryCursor
+from app.journal.reader import MAX_PAGE_EVENTS, QueryCursor
 from app.journal.views import EventPage
 from app.tenancy.http import GatedRoute, api_context, json_response, require_scope
 from app.tenancy.models import Caller
@@ -38,11 +38,11 @@ def cursor_of(request: Request, after: str | None) -> str | None:
     return request.headers.get("last-event-id") or after
 
 
-def parse_types(types: str | None) -> Sequence[str] | None:
+def parse_types(types: str | None) -> tuple[str, ...] | None:
     """Return the event types that a request names, or None for all. Raise Invalid for an unknown type."""
     if types is None:
         return None
-    names = [t.strip() for t in types.split(",") if t.strip()]
+    names = tuple(t.strip() for t in types.split(",") if t.strip())
     unknown = sorted(set(names) - set(EVENT_TYPES))
     if unknown:
         raise Invalid(
@@ -79,13 +79,13 @@ async def list_query_events(
     streams = get_streams(request)
     names = parse_types(types)
     async with api_context(request).db.transaction(caller.tenant) as tx:
-        position = await streams.position(tx, query_id, cursor_of(request, after))
+        position = await streams.reader.position(tx, query_id, cursor_of(request, after))
         rows = await store.load_page(tx, query_id=query_id, after=position, limit=limit, types=names)
         last = rows[-1].seq if rows else position
         done = bool(rows) and rows[-1].type in TERMINAL_TYPES
         if not done and len(rows) < limit:
             done = await store.is_over_after(tx, query_id=query_id, seq=last, types=names)
-        cursor = QueryCursor.encode(await streams.generation(tx), query_id, last)
+        cursor = QueryCursor.encode(await streams.reader.read_generation(tx), query_id, last)
     return _page_response(rows, cursor, done=done)
 
 
@@ -101,7 +101,7 @@ def _page_response(events: Sequence[JournalEvent], cursor: str, *, done: bool) -
     description="Ends after the terminal event, `finish` or `error`. Losing the connection does not affect the "
     "query: resume with `Last-Event-ID`.",
     status_code=200,
-    response_class=SseResponse,
+    response_class=EventStreamResponse,
     responses={200: {"model": Event}},
     response_description=EVENTS_DESCRIPTION,
 )
@@ -117,9 +117,9 @@ async def stream_query(
     names = parse_types(types)
     async with claim_stream(request, caller) as place:
         async with streams.reads.transaction(caller.tenant, is_opening=True) as tx:
-            position = await streams.position(tx, query_id, cursor_of(request, after))
-        frames = streams.sse(caller.tenant, query_id, position, names, key_check(request), limit)
-        return SseResponse(frames, place)
+            position = await streams.reader.position(tx, query_id, cursor_of(request, after))
+        stream = streams.query_stream((caller.tenant, query_id), position, key_check(request), names, limit)
+        return EventStreamResponse(stream, place)
 
 
 @router.get(
@@ -143,9 +143,9 @@ async def list_events(
     streams = get_streams(request)
     filters = EventFilter(parse_types(types), runtime_id, thread_id)
     async with api_context(request).db.transaction(caller.tenant) as tx:
-        position = await streams.tenant_position(tx, cursor_of(request, after))
-        rows = await store.load_tenant_page(tx, after=position, filters=filters, limit=limit, streamed=False)
-    cursor = streams.tenant_cursor(caller.tenant, rows[-1][0] if rows else position)
+        position = await streams.reader.tenant_position(tx, cursor_of(request, after))
+        rows = await store.load_tenant_page(tx, after=position, filters=filters, limit=limit)
+    cursor = streams.reader.tenant_cursor(caller.tenant, rows[-1][0] if rows else position)
     return _page_response([e for _, e in rows], cursor, done=False)
 
 
@@ -155,7 +155,7 @@ async def list_events(
     description="Without a cursor the stream begins now. It does not end. Deltas and progress (`text`, `reasoning`, "
     "`tool-progress`) are included only if `types` names them.",
     status_code=200,
-    response_class=SseResponse,
+    response_class=EventStreamResponse,
     responses={200: {"model": Event}},
     response_description=EVENTS_DESCRIPTION,
 )
@@ -172,6 +172,6 @@ async def stream_events(
     filters = EventFilter(parse_types(types), runtime_id, thread_id)
     async with claim_stream(request, caller) as place:
         async with streams.reads.transaction(caller.tenant, is_opening=True) as tx:
-            position = await streams.tenant_position(tx, cursor_of(request, after))
-        frames = streams.tenant_sse(caller.tenant, position, filters, key_check(request), limit)
-        return SseResponse(frames, place)
+            position = await streams.reader.tenant_position(tx, cursor_of(request, after))
+        stream = streams.tenant_stream(caller.tenant, position, key_check(request), filters, limit)
+        return EventStreamResponse(stream, place)

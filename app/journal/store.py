@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from operator import attrgetter
 from typing import Any, Final
 
@@ -44,11 +44,13 @@ BODY_SLICE = """
 SELECT substring(body FROM $4 FOR $5) FROM events
  WHERE tenant_id = $1 AND query_id = $2 AND seq = $3
 """
+MOVED_QUERIES = "SELECT n, deleted FROM moved_queries($1, $2, $3)"
+TENANT_EVENTS = "SELECT n FROM tenants_with_events($1, $2)"
 HEADS = "SELECT tenant_id AS tenant, id AS query_id, next_seq, wake, epoch, live FROM query_heads($1, $2)"
 # Only what committed before the oldest open transaction: nothing can still appear below that line. Bytes as in PAGE.
 TENANT_PAGE = """
-SELECT query_id, seq, type, xid, size, body FROM (
-    SELECT query_id, seq, type, xid, octet_length(body) AS size,
+SELECT query_id, seq, type, xid, size, body, found FROM (
+    SELECT query_id, seq, type, xid, octet_length(body) AS size, count(*) OVER () AS found,
            CASE WHEN octet_length(body) <= $10 THEN body END AS body,
            row_number() OVER w AS n, sum(octet_length(body)) OVER w AS total
       FROM (
@@ -190,13 +192,46 @@ async def load_heads(db: Database, *, queries: Sequence[QueryKey]) -> list[Query
     return [QueryHead(**row) for row in rows]
 
 
+async def find_moved_queries(
+    db: Database, *, awaited: Mapping[QueryKey, int]
+) -> tuple[list[QueryKey], list[QueryKey]]:
+    """Return those of these queries, of any tenant, that have the event with this number, and those that were
+    deleted."""
+    keys = list(awaited)
+    rows = await db.call(
+        MOVED_QUERIES, [tenant for tenant, _ in keys], [id for _, id in keys], list(awaited.values())
+    )
+    moved = [keys[row["n"] - 1] for row in rows if not row["deleted"]]
+    return moved, [keys[row["n"] - 1] for row in rows if row["deleted"]]
+
+
+async def find_tenant_events(db: Database, *, positions: Sequence[tuple[str, TenantPosition]]) -> list[int]:
+    """Return the indexes of those positions of tenants that events may follow."""
+    rows = await db.call(
+        TENANT_EVENTS, [tenant for tenant, _ in positions], [str(at[0]) for _, at in positions]
+    )
+    return [row["n"] - 1 for row in rows]
+
+
 async def load_tenant_page(
-    tx: Tx, *, after: TenantPosition, filters: EventFilter, limit: int, streamed: bool
+    tx: Tx, *, after: TenantPosition, filters: EventFilter, limit: int
 ) -> list[tuple[TenantPosition, JournalEvent]]:
-    """Return a page of a tenant's events with their positions: whole events, or `streamed` ones as in
-    `load_stream_page`."""
+    """Return a page of a tenant's whole events with their positions."""
+    rows, _ = await _tenant_page(tx, after, filters, limit, (MAX_JSON_PAGE_BYTES, NO_SIZE_LIMIT))
+    return rows
+
+
+async def load_tenant_stream_page(
+    tx: Tx, *, after: TenantPosition, filters: EventFilter, limit: int
+) -> tuple[list[tuple[TenantPosition, JournalEvent]], bool]:
+    """Return a page of a tenant's events as in `load_stream_page`, and whether it has all that there are."""
+    return await _tenant_page(tx, after, filters, limit, (LARGE_EVENT_BYTES, LARGE_EVENT_BYTES))
+
+
+async def _tenant_page(
+    tx: Tx, after: TenantPosition, filters: EventFilter, limit: int, sizes: tuple[int, int]
+) -> tuple[list[tuple[TenantPosition, JournalEvent]], bool]:
     xid, query_id, seq = after
-    sizes = (LARGE_EVENT_BYTES, LARGE_EVENT_BYTES) if streamed else (MAX_JSON_PAGE_BYTES, NO_SIZE_LIMIT)
     rows = await tx.fetch(
         TENANT_PAGE,
         tx.tenant,
@@ -209,7 +244,9 @@ async def load_tenant_page(
         limit,
         *sizes,
     )
-    return [((row["xid"], row["query_id"], row["seq"]), _event_from_row(row)) for row in rows]
+    found = rows[0]["found"] if rows else 0
+    page = [((row["xid"], row["query_id"], row["seq"]), _event_from_row(row)) for row in rows]
+    return page, len(rows) == found < limit
 
 
 SCOPE = """

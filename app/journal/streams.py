@@ -1,89 +1,39 @@
-"""Read the journal: pages, live streams, cursors.
+"""Open streams of the journal, and find news that they were not notified of.
 
-A stream subscribes before its first read, and then reads and waits in turn. A notification is only a hint to
-read again. What this process wrote itself comes from memory. A waiting stream holds no connection.
+A stream subscribes before its first read. A notification is only a hint to read again. What this process wrote itself
+comes from memory. A waiting stream holds no connection of the database.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-import re
-from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
-from dataclasses import dataclass
-from typing import ClassVar
+from collections.abc import Awaitable, Callable, Collection
+from typing import Final
 
 import structlog
 
 from app.base.cursors import CursorSigner
-from app.base.errors import Conflict, Malformed, NotFound, Unavailable
-from app.base.ids import is_id
-from app.base.postgres.database import Database, Tx
-from app.events import TERMINAL_TYPES
-from app.journal import frames, store
+from app.base.errors import Unavailable
+from app.base.postgres.database import Database
+from app.journal import store
+from app.journal.event_stream import EventStream, KeyCheck, StreamSet
 from app.journal.hub import Hub
 from app.journal.limits import StreamLimits
-from app.journal.models import EventFilter, JournalEvent, Page, QueryKey, TenantPosition
+from app.journal.models import EventFilter, QueryKey, TenantPosition
 from app.journal.open_streams import OpenStreams
-from app.journal.reads import StreamReads
-from app.journal.shared_bodies import EventDeleted, SharedBodies
+from app.journal.query_stream import QueryStream
+from app.journal.reader import JournalReader
+from app.journal.tenant_stream import TenantFeeds, TenantStream
 
 log = structlog.get_logger(__name__)
 
-MAX_PAGE_EVENTS = 500
-TENANT_STREAM_KIND = "events of {}"  # cursors are bound to a tenant
-
-
-class HistoryRewound(Conflict):
-    """The database was restored or replaced: the cursor belongs to another history."""
-
-    kind, title = "history_rewound", "The cursor is from another history of this database"
-
-
-CURSOR = re.compile(r"([0-9a-f]{8})\.([0-9a-z]{10})\.([0-9]{1,18})\Z")
-
-
-@dataclass(frozen=True, slots=True)
-class QueryCursor:
-    """A cursor `<generation>.<end of the query's id>.<seq>`, bound to its query and the database's
-    history."""
-
-    START: ClassVar[int] = 0
-
-    @staticmethod
-    def encode(generation: str, query_id: str, seq: int) -> str:
-        return f"{generation}.{query_id[-10:]}.{seq}"
-
-    @staticmethod
-    def decode(generation: str, query_id: str, text: str) -> int:
-        """Return the seq to read after. Raise Malformed for an invalid cursor or one of another query,
-        HistoryRewound for one of another history."""
-        match = CURSOR.match(text)
-        if match is None:
-            raise Malformed(
-                "The cursor was not issued by this service: use the `id` of an event or `nextCursor`."
-            )
-        if match[2] != query_id[-10:]:
-            raise Malformed("The cursor belongs to another query.")
-        if match[1] != generation:
-            raise HistoryRewound(
-                "The database was restored since then: read the query's events again from the start."
-            )
-        return int(match[3])
-
-
-async def _wait_for_event(event: asyncio.Event, within_s: float) -> bool:
-    """Return whether the event is set within the time."""
-    try:
-        async with asyncio.timeout(within_s):
-            await event.wait()
-    except TimeoutError:
-        return False
-    return True
+MAX_POLLED_QUERIES: Final = 2_500
+"""Queries that are looked up at a time. If more are watched, the others follow at the next look."""
 
 
 class Streams:
-    """Readers of the journal in this process."""
+    """The open streams of this process."""
 
     def __init__(
         self,
@@ -95,249 +45,128 @@ class Streams:
         shared_bytes: int,
         limits: StreamLimits,
     ) -> None:
-        """Set up readers. `reads`: how many streams read the database at once; `shared_bytes`: limit for
-        bodies of large events."""
+        """Set up streams. `reads`: how many read the database at once; `shared_bytes`: limit for bodies of large
+        events."""
         self._db = db
-        self._limits = limits
-        self.reads = StreamReads(db, reads)
-        self.open_streams = OpenStreams(db.metrics)
-        self._bodies = SharedBodies(self._read_with_retry, shared_bytes)
         self._hub = hub
-        self._signer = signer
-        self._generation: str | None = None
-        self.draining = asyncio.Event()
-        self._poll: asyncio.Task[None] | None = None
+        self._limits = limits
+        self._set = StreamSet(limits)
+        self.draining = self._set.draining
+        self.reader = JournalReader(db, signer, limits, self.draining, reads=reads, shared_bytes=shared_bytes)
+        self.reads = self.reader.reads
+        self.open_streams = OpenStreams(db.metrics)
+        self._feeds = TenantFeeds(hub, self.reader)
+        self._unpolled: list[QueryKey] = []
+        self._missed_news = asyncio.Event()
+        self._tasks: list[asyncio.Task[None]] = []
+        self._drain: asyncio.Task[None] | None = None
 
     def start(self) -> None:
-        self._poll = asyncio.create_task(self._poll_heads(), name="poll-streams")
+        limits = self._limits
+        heartbeat_check_s = min(limits.heartbeat_interval_s, limits.key_check_interval_s)
+        self._tasks = [
+            asyncio.create_task(self._poll(), name="poll-streams"),
+            asyncio.create_task(_repeat(heartbeat_check_s, self._set.send_heartbeats), name="heartbeats"),
+            asyncio.create_task(
+                _repeat(limits.key_check_interval_s, self._set.check_keys), name="key-checks"
+            ),
+        ]
+
+    def drain(self) -> None:
+        """End all streams, between two events where their clients read."""
+        if not self.draining.is_set():
+            self.draining.set()
+            self._hub.wake_all()
+            self._drain = asyncio.create_task(self._set.drain(), name="drain-streams")
 
     async def aclose(self) -> None:
-        self.draining.set()
-        self._hub.invalidate(None)
-        if self._poll is not None:
-            self._poll.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await self._poll
+        self.drain()
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        if self._drain is not None:
+            await self._drain
 
     @property
     def shared_bytes(self) -> int:
         """Return the bytes of large events that streams of this process share."""
-        return self._bodies.shared_bytes
+        return self.reader.bodies.shared_bytes
 
-    async def generation(self, tx: Tx) -> str:
-        if self._generation is None:
-            self._generation = await store.load_generation(tx)
-        return self._generation
+    # -- opening ---------------------------------------------------------------------------------------------
 
-    # -- one query -------------------------------------------------------------------------------------------
-
-    async def position(self, tx: Tx, query_id: str, cursor: str | None) -> int:
-        """Return the seq to read after. Raise NotFound if the tenant has no such query, Malformed for a wrong
-        cursor."""
-        next_seq = await store.load_next_seq(tx, query_id=query_id) if is_id("qry_", query_id) else None
-        if next_seq is None:
-            raise NotFound(f"There is no query {query_id!r}.")
-        generation = await self.generation(tx)
-        if cursor is None:
-            return QueryCursor.START
-        seq = QueryCursor.decode(generation, query_id, cursor)
-        if seq >= next_seq:
-            raise Malformed("The cursor is ahead of the query's newest event.")
-        return seq
-
-    async def follow(
-        self, tenant: str, query_id: str, after: int, types: Sequence[str] | None = None
-    ) -> AsyncGenerator[list[JournalEvent], None]:
-        """Yield batches of events after a position, live, until the terminal event or the deletion of the
-        query.
-
-        Yield an empty batch when nothing happened for a while. `types` filters what is yielded.
-        """
-        over = None
-        with self._hub.watch((tenant, query_id)) as (feed, watch):
-            while True:
-                watch.wake.clear()
-                page = feed.after(after)
-                if page is None:
-                    page = await self._next_page(tenant, query_id, after)
-                    if page is None:  # an outage
-                        if self.draining.is_set():
-                            return
-                        await asyncio.sleep(self._limits.poll_interval_s)
-                        yield []
-                        continue
-                    if (
-                        not page.events and over is None
-                    ):  # a reader that resumes after the terminal event must not wait
-                        over = await self._is_over(tenant, query_id, after)
-                        if over:
-                            return
-                if page.events:
-                    after = page.events[-1].seq
-                    selected = [e for e in page.events if types is None or e.type in types]
-                    if selected:
-                        yield selected
-                    if page.events[-1].type in TERMINAL_TYPES:
-                        return
-                if self.draining.is_set() or (feed.is_deleted and not page.events):
-                    return
-                watch.last_seq = after
-                while page.complete and not await _wait_for_event(
-                    watch.wake, self._limits.idle_batch_interval_s
-                ):
-                    yield []
-
-    async def _next_page(self, tenant: str, query_id: str, after: int) -> Page | None:
-        """Return the next page, or None in an outage: a stream does not report outages."""
-        try:
-            async with self.reads.transaction(tenant) as tx:
-                return await store.load_stream_page(tx, query_id=query_id, after=after, limit=MAX_PAGE_EVENTS)
-        except Unavailable:
-            return None
-
-    async def _is_over(self, tenant: str, query_id: str, after: int) -> bool | None:
-        try:
-            async with self.reads.transaction(tenant) as tx:
-                return await store.is_over_after(tx, query_id=query_id, seq=after)
-        except Unavailable:
-            return None
-
-    async def _read_with_retry(
-        self, tenant: str, read: Callable[[Tx], Awaitable[bytes | None]]
-    ) -> bytes | None:
-        """Read, and retry during outages. Return None if the process is stopping."""
-        while True:
-            try:
-                async with self.reads.transaction(tenant) as tx:
-                    return await read(tx)
-            except Unavailable:
-                if self.draining.is_set():
-                    return None
-                await asyncio.sleep(self._limits.poll_interval_s)
-
-    async def sse(
+    def query_stream(
         self,
-        tenant: str,
-        query_id: str,
+        query: QueryKey,
         after: int,
-        types: Sequence[str] | None,
-        is_allowed: Callable[[], Awaitable[bool]],
+        key: KeyCheck,
+        types: Collection[str] | None = None,
         limit: int | None = None,
-    ) -> AsyncGenerator[bytes, None]:
-        """Yield the frames of a query's stream in chunks. End after `limit` events, or when the reader's key is
+    ) -> EventStream:
+        """Return the stream of a query's events after a position. It ends after `limit` events, or when the key is
         revoked."""
-        batches = frames.limit_events(self._query_batches(tenant, query_id, after, types), limit)
-        async with contextlib.aclosing(
-            frames.encode_frames(self._bodies, tenant, batches, is_allowed, self._limits)
-        ) as chunks:
-            with contextlib.suppress(EventDeleted):  # readers ignore an incomplete frame
-                async for chunk in chunks:
-                    yield chunk
+        return QueryStream(self._set, self._hub, self.reader, key, query, after, types, limit)
 
-    async def _query_batches(
-        self, tenant: str, query_id: str, after: int, types: Sequence[str] | None
-    ) -> AsyncGenerator[frames.Batch, None]:
-        while self._generation is None:
-            try:
-                async with self.reads.transaction(tenant) as tx:
-                    await self.generation(tx)
-            except Unavailable:
-                if self.draining.is_set():
-                    return
-                await asyncio.sleep(self._limits.poll_interval_s)
-        generation = self._generation
-        async with contextlib.aclosing(self.follow(tenant, query_id, after, types)) as pages:
-            async for events in pages:
-                yield [(QueryCursor.encode(generation, query_id, e.seq), query_id, e) for e in events]
-
-    # -- everything of a tenant ------------------------------------------------------------------------------
-
-    async def tenant_position(self, tx: Tx, cursor: str | None) -> TenantPosition:
-        """Return the position to continue from; without a cursor, from now on."""
-        generation = await self.generation(tx)
-        if cursor is None:
-            return (await store.oldest_open_xid(tx), "", 0)
-        cursor_generation, xid, query_id, seq = self._decode(tx.tenant, cursor)
-        if cursor_generation != generation:
-            raise HistoryRewound("The database was restored since then: start the stream without a cursor.")
-        return (xid, query_id, seq)
-
-    def _decode(self, tenant: str, cursor: str) -> tuple[str, int, str, int]:
-        match self._signer.decode(TENANT_STREAM_KIND.format(tenant), cursor):
-            case [str(generation), int(xid), str(query_id), int(seq)]:
-                return generation, xid, query_id, seq
-        raise Malformed("The cursor was not issued for this stream.")
-
-    def tenant_cursor(self, tenant: str, position: TenantPosition) -> str:
-        return self._signer.encode(TENANT_STREAM_KIND.format(tenant), [self._generation or "", *position])
-
-    async def tenant_sse(
+    def tenant_stream(
         self,
         tenant: str,
         position: TenantPosition,
+        key: KeyCheck,
         filters: EventFilter,
-        is_allowed: Callable[[], Awaitable[bool]],
         limit: int | None = None,
-    ) -> AsyncGenerator[bytes, None]:
-        """Yield the frames of the tenant's stream. It lags by the longest open write and skips nothing. It ends after
-        `limit` events."""
-        yield frames.RETRY_FRAME
-        batches = frames.limit_events(self._tenant_batches(tenant, position, filters), limit)
-        async with contextlib.aclosing(
-            frames.encode_frames(self._bodies, tenant, batches, is_allowed, self._limits, b"")
-        ) as chunks:
-            with contextlib.suppress(EventDeleted):
-                async for chunk in chunks:
-                    yield chunk
-
-    async def _tenant_batches(
-        self,
-        tenant: str,
-        position: TenantPosition,
-        filters: EventFilter,
-    ) -> AsyncGenerator[frames.Batch, None]:
-        with self._hub.watch_all(tenant) as watch:
-            while not self.draining.is_set():
-                watch.wake.clear()
-                rows: list[tuple[TenantPosition, JournalEvent]] = []
-                read_until = 0
-                with contextlib.suppress(Unavailable):
-                    async with self.reads.transaction(tenant) as tx:
-                        settled = await store.oldest_open_xid(tx)
-                        rows = await store.load_tenant_page(
-                            tx, after=position, filters=filters, limit=MAX_PAGE_EVENTS, streamed=True
-                        )
-                        read_until = (
-                            settled  # only after the read: a page that could not be read must not be skipped
-                        )
-                if rows:
-                    position = rows[-1][0]
-                    yield [(self.tenant_cursor(tenant, at), at[1], e) for at, e in rows]
-                else:
-                    position = max(position, (read_until, "", 0))  # do not read again what was filtered out
-                    await _wait_for_event(watch.wake, self._limits.poll_interval_s)
-                    yield []
+    ) -> EventStream:
+        """Return the stream of a tenant's events after a position."""
+        return TenantStream(self._set, self._feeds, self.reader, key, (tenant, filters), position, limit)
 
     # -- lost hints ------------------------------------------------------------------------------------------
 
-    async def _poll_heads(self) -> None:
-        """Poll the heads of all watched queries once a second, to find events whose notification was lost."""
-        known: dict[QueryKey, int] = {}
+    def poll_soon(self) -> None:
+        """Look for news of all streams at once: notifications may have been lost."""
+        self._missed_news.set()
+
+    async def _poll(self) -> None:
+        """Look for news regularly, because the notification of it may have been lost."""
         while True:
-            await asyncio.sleep(self._limits.poll_interval_s)
-            watched = self._hub.watched_queries()
-            if not watched:
-                known.clear()
-                continue
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(self._limits.poll_interval_s):
+                    await self._missed_news.wait()
             try:
-                heads = {h.query_key: h.next_seq for h in await store.load_heads(self._db, queries=watched)}
+                await self._poll_tenants()
+                if self._missed_news.is_set():
+                    self._missed_news.clear()
+                    self._unpolled = self._hub.watched_queries()
+                    while self._unpolled:
+                        await self._poll_queries()
+                else:
+                    self._unpolled = self._unpolled or self._hub.watched_queries()
+                    await self._poll_queries()
             except Unavailable:
-                continue
+                await asyncio.sleep(self._limits.poll_interval_s)
             except Exception:
                 log.exception("streams.poll_failed")
-                continue
-            self._hub.mark_deleted([q for q in watched if q not in heads])
-            moved = [q for q, seq in heads.items() if known.get(q) != seq or self._hub.is_behind(q, seq)]
-            known = heads
-            if moved:
-                self._hub.invalidate(moved)
+                await asyncio.sleep(self._limits.poll_interval_s)
+
+    async def _poll_queries(self) -> None:
+        """Look at the next watched queries."""
+        queries = self._unpolled[-MAX_POLLED_QUERIES:]
+        awaited = self._hub.awaited_events(queries)
+        if awaited:
+            moved, deleted = await store.find_moved_queries(self._db, awaited=awaited)
+            self._hub.mark_deleted(deleted)
+            self._hub.invalidate(moved)
+        del self._unpolled[-MAX_POLLED_QUERIES:]
+
+    async def _poll_tenants(self) -> None:
+        positions = self._feeds.positions()
+        if positions:
+            found = await store.find_tenant_events(self._db, positions=[(k[0], at) for k, at in positions])
+            self._feeds.notify([positions[n][0] for n in found])
+
+
+async def _repeat(seconds: float, work: Callable[[], Awaitable[None]]) -> None:
+    """Repeat this forever, with a pause in between."""
+    while True:
+        await asyncio.sleep(seconds)
+        try:
+            await work()
+        except Exception:
+            log.exception("streams.poll_failed")

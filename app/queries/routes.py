@@ -16,7 +16,7 @@ from app.documents.service import DocumentService
 from app.events import Event
 from app.journal.http import (
     EVENTS_DESCRIPTION,
-    SseResponse,
+    EventStreamResponse,
     claim_stream,
     get_streams,
     key_check,
@@ -84,7 +84,7 @@ async def submit_query(
     "to the last. Needs the scope `read` too. Losing the connection does not affect the query: follow it with "
     "`GET /queries/{id}/stream`, or repeat the request with the same Idempotency-Key.",
     status_code=200,
-    response_class=SseResponse,
+    response_class=EventStreamResponse,
     responses={200: {"model": Event}},
     response_description=EVENTS_DESCRIPTION,
 )
@@ -100,10 +100,10 @@ async def stream_new_query(
             query_id, _ = await _submit(request, body, caller, queries, follow=True)
         except RepeatedRequest as first:
             query_id = str(first.object_id)
-        frames = get_streams(request).sse(caller.tenant, query_id, 0, None, key_check(request))
-        stream = SseResponse(frames, place)
-        stream.headers["location"] = queries.links(query_id)["self"]
-        return stream
+        stream = get_streams(request).query_stream((caller.tenant, query_id), 0, key_check(request))
+        response = EventStreamResponse(stream, place)
+        response.headers["location"] = queries.links(query_id)["self"]
+        return response
 
 
 async def _submit(
@@ -181,7 +181,7 @@ async def read_query(
     wait_ms: Annotated[int, Query(alias="waitMs", ge=0, le=60_000)] = 0,
 ) -> Response:
     deadline = asyncio.get_running_loop().time() + wait_ms / 1000
-    with hub.watch((caller.tenant, query_id)) as (_, watch):
+    with hub.watch((caller.tenant, query_id)) as watch:
         while True:
             watch.wake.clear()
             async with begin(request, caller) as op:
@@ -203,6 +203,7 @@ async def _wait_for_end(request: Request, query: QueryKey, watch: Watcher) -> No
         heads = await load_heads(api_context(request).db, queries=[query])
         if not heads or not heads[0].live:
             return
+        watch.position = heads[0].next_seq - 1
 
 
 @router.post("/queries/{query_id}/cancel", summary="Cancel a query at once", response_model=views.QueryView)

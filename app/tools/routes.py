@@ -198,7 +198,7 @@ async def _hints(request: Request, tenant: str) -> AsyncIterator[bytes]:
                 async with asyncio.timeout(LOOK_EVERY_S):
                     await notified.wait()
             with contextlib.suppress(Unavailable):
-                if not await check():
+                if not await check.is_valid():
                     return
             notified.clear()
             yield b"event: calls\ndata: {}\n\n"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import replace
 from typing import Any
@@ -16,7 +15,7 @@ from app.engine.worker import for_each_due
 from app.events import CustomEvent
 from app.journal.hub import Hub
 from app.journal.limits import StreamLimits
-from app.journal.models import Delta, Entry, Event, EventFilter, QueryKey, Scope, event
+from app.journal.models import Delta, Entry, Event, QueryKey, Scope, event
 from app.journal.service import append_events
 from app.journal.streams import Streams
 from app.llm.messages import Text, TextDelta, ToolUse, TurnDone, Usage
@@ -24,6 +23,7 @@ from app.llm.provider import BrokenTurn
 from tests.postgres.journal.test_journal import custom, leased, numbers
 from tests.support import specs
 from tests.support.client import Caller, eventually, good, output_of
+from tests.support.sse import KEY, Reading, open_query, open_tenant
 from tests.support.world import World, world
 
 Stream = Callable[[Any], AsyncIterator[Any]]
@@ -80,23 +80,11 @@ async def test_half_a_character_of_a_provider_is_a_broken_turn(plangate: World, 
 
 async def test_the_stream_of_a_tenant_skips_nothing_in_an_outage(plangate: World, api: Caller) -> None:
     await api.register(specs.mock())
-    streams = plangate.services.streams
-    async with plangate.services.db.transaction("acme") as tx:
-        position = await streams.tenant_position(tx, None)
-
-    async def allowed() -> bool:
-        return True
-
-    query = (await api.run())["id"]
+    reading = await open_tenant(plangate, (await api.read("/events"))["nextCursor"], "finish")
     plangate.faults.fail("FROM events e", times=2)
-    seen = b""
-    with contextlib.suppress(TimeoutError):
-        async with asyncio.timeout(6):
-            async for chunk in streams.tenant_sse("acme", position, EventFilter(["finish"]), allowed):
-                seen += chunk
-                if query.encode() in seen:
-                    break
-    assert query.encode() in seen
+    query = (await api.run())["id"]
+    await reading.until(lambda body: query.encode() in body, patience_s=6)
+    await reading.close()
 
 
 @pytest.mark.parametrize("at_once", [False, True])
@@ -169,7 +157,7 @@ class LateHub(Hub):
 
     late: tuple[QueryKey, int, Sequence[Event]] | None = None
 
-    def invalidate(self, queries: Sequence[QueryKey] | None) -> None:
+    def invalidate(self, queries: Sequence[QueryKey]) -> None:
         super().invalidate(queries)
         if self.late is not None:
             late, self.late = self.late, None
@@ -190,42 +178,32 @@ async def test_a_reader_notified_too_early_still_gets_the_event(
     )
     streams.start()
     head = len(await api.events(query))
-    got: list[int] = []
-    complete = asyncio.Event()
-
-    async def read() -> None:
-        async for batch in streams.follow("acme", query, head):
-            got.extend(e.seq for e in batch)
-            if len(got) >= 2:
-                complete.set()
-
-    reader = asyncio.create_task(read())
-    await asyncio.sleep(0.5)  # the poll knows the head
+    reading = Reading(streams.query_stream(("acme", query), head, KEY))
+    await asyncio.sleep(0.5)
     told = event(Scope(query, "thr", "wrk", None, "solo"), CustomEvent, event_type="x", data={})
     hub.late = (("acme", query), head + 1, [told])
     async with plangate.services.db.transaction("acme") as tx:
         await append_events(tx, query_id=query, events=[told, told])
-    async with asyncio.timeout(10):
-        await complete.wait()
-    reader.cancel()
+    await reading.until(lambda body: body.count(b"event: custom") >= 2)
+    got = await reading.close()
     await streams.aclose()
     assert hub.late is None
-    assert got == [head + 1, head + 2]
+    assert [f.envelope["seq"] for f in got] == [head + 1, head + 2]
 
 
-@pytest.mark.limits(streams=StreamLimits(idle_batch_interval_s=0.01))
+@pytest.mark.limits(streams=StreamLimits(poll_interval_s=0.05, heartbeat_interval_s=0.01))
 async def test_a_waiting_stream_sends_no_statement(plangate: World, api: Caller) -> None:
     await api.register(specs.scripted(specs.tool("add")))
     query = (await api.submit(specs.script(("add", {"n": 1}))))["id"]
     await api.until(query, "waiting")
-    streams = plangate.services.streams
     head = len(await api.events(query))
     reads = plangate.faults.probe("count(*) OVER () AS count")
-    batches = streams.follow("acme", query, head)
-    for _ in range(20):
-        assert await anext(batches) == []
-    await batches.aclose()
-    assert reads.count <= 3, "one for each look at a head that this process did not know"
+    tasks = len(asyncio.all_tasks())
+    reading = open_query(plangate, query, head)
+    await reading.until(lambda body: body.count(b": heartbeat") >= 20)
+    assert len(asyncio.all_tasks()) == tasks + 1, "the one of its request"
+    assert await reading.close() == []
+    assert reads.count == 1
 
 
 async def test_a_claimed_call_is_never_reported_as_not_made(plangate: World, api: Caller, owner: Any) -> None:

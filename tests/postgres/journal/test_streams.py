@@ -10,13 +10,13 @@ import pytest
 
 from app.deployment import Deployment
 from app.events import CustomEvent
-from app.journal.models import EventFilter, Scope, event
+from app.journal.models import Scope, event
+from app.journal.reader import QueryCursor
 from app.journal.service import append_events
-from app.journal.streams import QueryCursor
 from tests.support import specs
 from tests.support.client import Caller, good, refused
 from tests.support.cluster import Cluster
-from tests.support.sse import Frame, always, follow, frames, wire
+from tests.support.sse import Frame, follow, frames, open_tenant, wire
 from tests.support.world import World, world
 
 HOSTILE = (
@@ -321,22 +321,9 @@ async def test_a_revoked_key_ends_busy_streams(plangate: World, api: Caller) -> 
 
 
 async def tenant_stream(world: World, after: str | None, stop: asyncio.Event, *types: str) -> list[Frame]:
-    streams = world.services.streams
-    async with world.services.db.transaction("acme") as tx:
-        position = await streams.tenant_position(tx, after)
-    out: list[bytes] = []
-    chunks = streams.tenant_sse("acme", position, EventFilter(types or None), always)
-    while True:
-        reading = asyncio.ensure_future(anext(chunks))
-        stopping = asyncio.ensure_future(stop.wait())
-        await asyncio.wait((reading, stopping), return_when=asyncio.FIRST_COMPLETED)
-        stopping.cancel()
-        if not reading.done():
-            reading.cancel()
-            await asyncio.gather(reading, return_exceptions=True)
-            await chunks.aclose()  # type: ignore[attr-defined]
-            return frames(b"".join(out).decode())
-        out.append(reading.result())
+    reading = await open_tenant(world, after, *types)
+    await stop.wait()
+    return await reading.close()
 
 
 async def test_the_tenant_stream_is_exact_under_concurrent_writes(
@@ -378,6 +365,24 @@ async def test_the_tenants_stream_resumes_after_any_event(plangate: World, api: 
     for n in (0, 5, len(seen) - 2):
         rest = await api.read("/events", after=seen[n].id, limit=500)
         assert rest["events"] == whole["events"][n + 1 :]
+
+
+async def test_streams_of_a_tenant_share_reads_and_each_gets_everything_once(
+    plangate: World, api: Caller
+) -> None:
+    await api.register(specs.mock())
+    reads = plangate.faults.probe("FROM events e")
+    readings = [await open_tenant(plangate, None, "finish") for _ in range(20)]
+    slow = readings[0]
+    slow.reads.clear()
+    ended = [(await api.run())["id"] for _ in range(3)]
+    for reading in readings[1:]:
+        await reading.until(lambda body: body.count(b"event: finish") == 3)
+    slow.reads.set()
+    await slow.until(lambda body: body.count(b"event: finish") == 3)
+    for reading in readings:
+        assert [f.envelope["queryId"] for f in await reading.close()] == ended
+    assert reads.count < 60, "fewer than one for each stream and query"
 
 
 async def test_the_tenant_stream_waits_for_open_transactions(plangate: World, api: Caller) -> None:
@@ -423,7 +428,7 @@ async def test_cursors_of_the_tenants_stream_are_signed(plangate: World, api: Ca
     flipped = start[:-1] + ("A" if start[-1] != "A" else "B")
     refused(await api.get("/events", after=flipped), 400, "malformed")
     refused(await api.get("/events", after="nonsense"), 400, "malformed")
-    rewound = plangate.services.streams._signer.encode("events of acme", ["00000000", 1, "", 0])
+    rewound = plangate.services.streams.reader._signer.encode("events of acme", ["00000000", 1, "", 0])
     refused(await api.get("/events", after=rewound), 409, "history_rewound")
 
 
@@ -440,8 +445,7 @@ async def test_a_stream_ends_between_events_when_the_process_drains(plangate: Wo
     await api.until(query, "waiting")
     live = asyncio.create_task(follow(plangate, query))
     await asyncio.sleep(0.1)
-    plangate.services.streams.draining.set()
-    plangate.services.hub.invalidate(None)
+    plangate.services.streams.drain()
     seen = await live
     assert seen[-1].event == "query-status"
     assert [f.envelope["seq"] for f in seen] == list(range(1, len(seen) + 1))

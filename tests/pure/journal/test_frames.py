@@ -1,15 +1,14 @@
-"""Frames of a stream: small chunks, shared bodies, heartbeats between frames."""
+"""Frames of a stream: small chunks and shared bodies."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Awaitable, Callable
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
 
 from app.journal import frames, store
-from app.journal.limits import StreamLimits
 from app.journal.models import LARGE_EVENT_BYTES, LargeEvent, StoredEvent
 from app.journal.shared_bodies import EventDeleted, SharedBodies
 
@@ -38,22 +37,8 @@ class Journal:
     tenant = "acme"
 
 
-async def always() -> bool:
-    return True
-
-
-async def batches(*found: frames.Batch) -> AsyncGenerator[frames.Batch, None]:
-    for batch in found:
-        yield batch
-
-
-LIMITS = StreamLimits()
-
-
-async def encoded(bodies: SharedBodies, *found: frames.Batch, limits: StreamLimits = LIMITS) -> list[bytes]:
-    return [
-        chunk async for chunk in frames.encode_frames(bodies, "acme", batches(*found), always, limits, b"")
-    ]
+async def encoded(bodies: SharedBodies, batch: frames.Batch) -> list[bytes]:
+    return [chunk async for chunk in frames.chunks(bodies, "acme", batch)]
 
 
 @pytest.mark.parametrize("room", [len(BODY), 0])
@@ -72,10 +57,7 @@ async def test_a_large_event_is_sent_in_slices(room: int) -> None:
 async def test_readers_of_one_large_event_share_one_copy() -> None:
     journal = Journal()
     bodies = SharedBodies(journal.read, len(BODY))
-    streams = [
-        frames.encode_frames(bodies, "acme", batches([("c", "qry_1", LARGE)]), always, LIMITS)
-        for _ in range(60)
-    ]
+    streams = [frames.chunks(bodies, "acme", [("c", "qry_1", LARGE)]) for _ in range(60)]
     for _ in range(3):
         await asyncio.gather(*(anext(s) for s in streams))
     assert (bodies.shared_bytes, journal.reads) == (len(BODY), [len(BODY)])
@@ -87,7 +69,7 @@ async def test_readers_of_one_large_event_share_one_copy() -> None:
 async def test_deleting_a_large_event_ends_its_stream() -> None:
     journal = Journal()
     bodies = SharedBodies(journal.read, 0)
-    stream = frames.encode_frames(bodies, "acme", batches([("c", "qry_1", LARGE)], []), always, LIMITS)
+    stream = frames.chunks(bodies, "acme", [("c", "qry_1", LARGE)])
     await anext(stream)
     journal.body = None
     with pytest.raises(EventDeleted):
@@ -99,35 +81,3 @@ async def test_chunks_of_many_events_stay_small() -> None:
     chunks = await encoded(SharedBodies(Journal().read, 0), batch)
     assert max(map(len, chunks)) < frames.MIN_CHUNK_BYTES + 1000
     assert b"".join(chunks).count(b"\n\n") == 200
-
-
-async def test_heartbeats_come_between_frames() -> None:
-    event = StoredEvent(1, "text", b'{"type":"text"}')
-    chunks = await encoded(
-        SharedBodies(Journal().read, 0),
-        [],
-        [("c1", "qry_1", event)],
-        [],
-        limits=StreamLimits(heartbeat_interval_s=0),
-    )
-    assert chunks == [
-        frames.HEARTBEAT_FRAME,
-        b'id: c1\nevent: text\ndata: {"seq":1,"type":"text"}\n\n',
-        frames.HEARTBEAT_FRAME,
-    ]
-
-
-async def test_a_revoked_key_ends_a_stream_within_a_large_event() -> None:
-    valid = True
-
-    async def allowed() -> bool:
-        return valid
-
-    bodies = SharedBodies(Journal().read, len(BODY))
-    stream = frames.encode_frames(
-        bodies, "acme", batches([("c", "qry_1", LARGE)]), allowed, StreamLimits(key_check_interval_s=0)
-    )
-    await anext(stream)
-    valid = False
-    assert [chunk async for chunk in stream] == []
-    assert bodies.shared_bytes == 0
