@@ -94,7 +94,7 @@ class Runtimes:
         return runtime_id
 
     async def has_client_workspace(self, tx: Tx, thread_id: str) -> bool:
-        """Return whether the files of a thread are on a machine of the user, by the runtime that it began with."""
+        """Return whether the files of a thread are on a machine of the user, by the runtime of its newest query."""
         runtime_id = await store.of_thread(tx, thread_id=thread_id)
         return (
             runtime_id is not None and (await self.get(tx.tenant, runtime_id, tx)).spec.workspace is not None

@@ -12,7 +12,10 @@ BY_ID = f"SELECT {COLUMNS}, wire FROM runtimes WHERE tenant_id = $1 AND id = $2"
 LATEST = """
 SELECT id FROM runtimes WHERE tenant_id = $1 AND name = $2 AND retired_at IS NULL ORDER BY version DESC LIMIT 1
 """
-OF_THREAD = "SELECT runtime_id FROM threads WHERE tenant_id = $1 AND id = $2"
+OF_THREAD = """
+SELECT coalesce((SELECT q.runtime_id FROM queries q WHERE q.tenant_id = $1 AND q.thread_id = $2 ORDER BY q.id DESC LIMIT 1),
+                t.runtime_id) FROM threads t WHERE t.tenant_id = $1 AND t.id = $2
+"""
 NAME_EXISTS = "SELECT EXISTS (SELECT FROM runtimes WHERE tenant_id = $1 AND name = $2)"
 SAME = "SELECT id FROM runtimes WHERE tenant_id = $1 AND name = $2 AND digest = $3"
 # The versions of one line are given out under a lock, so that two registrations do not fight for a number.
@@ -61,7 +64,7 @@ async def latest(tx: Tx, *, name: str) -> str | None:
 
 
 async def of_thread(tx: Tx, *, thread_id: str) -> str | None:
-    """Return the version that a thread began with, or None."""
+    """Return the version of the newest query of a thread, or else the one that it began with, or None."""
     runtime_id: str | None = await tx.value(OF_THREAD, tx.tenant, thread_id)
     return runtime_id
 

@@ -153,11 +153,32 @@ async def test_a_fork_copies_published_files_only(service: Service, tmp_path: Pa
     async with create_runtime(
         spec("ws-3"), url=service.url, api_key=service.key, workspace=workspace
     ) as runtime:
-        await run(runtime, "t", ("artifact_publish", {"channel": "patch", "path": "published.txt"}))
+        await run(
+            runtime,
+            "t",
+            ("artifact_publish", {"channel": "patch", "path": "published.txt"}),
+            ("artifact_publish", {"channel": "No Channel", "path": "other.txt"}),
+        )
         copy = await runtime.fork_thread("t")
     # The same name without a workspace of the user: its threads have their files in the service.
     async with create_runtime(spec("ws-3"), url=service.url, api_key=service.key) as runtime:
         assert await run(runtime, copy["id"], ("ls", {})) == ["published.txt (3 bytes)"]
+
+
+async def test_a_thread_that_a_host_began_has_its_files_where_its_agents_have_them(
+    service: Service, tmp_path: Path
+) -> None:
+    async with (
+        create_runtime(
+            spec("ws-9"), url=service.url, api_key=service.key, workspace=serve_directory(tmp_path)
+        ) as runtime,
+        client(service, "ws-9") as http,
+    ):
+        thread = (await http.post("/threads", json={"threadKey": "t"})).json()["id"]
+        assert (await http.get(f"/threads/{thread}/files")).status_code == 200
+        await run(runtime, "t", ("write", {"path": "x", "content": "y"}))
+        answer = await http.get(f"/threads/{thread}/files")
+        assert (answer.status_code, answer.json()["type"]) == (409, "files_elsewhere")
 
 
 async def test_a_file_call_waits_for_a_process_that_serves_the_workspace(

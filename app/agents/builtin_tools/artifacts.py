@@ -61,6 +61,8 @@ class ArtifactTools:
             args.get("metadata"),
         )
         if call.run.runtime.spec.workspace is not None:
+            # What cannot be published leaves no copy.
+            await call.run.read(lambda tx: self._artifacts.check(tx, publication))
             failed = await self._client_files.copy(call, publication.path)
             if failed is not None:
                 return failed
