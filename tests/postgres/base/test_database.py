@@ -46,6 +46,8 @@ SPANNING = {
     "list_processes",
     "tenant_ids",
     "unsummed_work",
+    "moved_queries",
+    "tenants_with_events",
     "delete_artifacts",
     "operator_counts",
     "sweep_references",
