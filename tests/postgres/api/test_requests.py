@@ -137,7 +137,7 @@ async def test_every_route_rejects_unknown_parameters(api: Caller) -> None:
         assert flaw["pointer"] == "query:quaryId", (method, path)
         assert flaw["message"].startswith("unknown parameter; "), (method, path)
     found = refused(await api.get("/approvals", quaryId="x", Limit="5", limit=5), 422, "invalid")
-    names = "agent, cursor, from, kind, limit, queryId, requester, runtime, status, text, threadId, to, tool"
+    names = "agent, canDecide, cursor, from, kind, limit, queryId, requester, runtime, status, text, threadId, to, tool"
     known = f"unknown parameter; expected one of: {names}"
     assert found["errors"] == [
         {"pointer": "query:quaryId", "message": known},

@@ -371,6 +371,13 @@ async def test_the_range_applies_to_uses(api: Caller, owner: Any) -> None:
     )
     for n, when in enumerate(moments):
         await owner.execute(
+            "INSERT INTO work_records (tenant_id, id, query_id, thread_id, kind, name, agent, status, started_at) "
+            "VALUES ('acme', $1, $2, 'thr_1', 'query', 'x', 'a', 'running', $3)",
+            f"wrk_{n}",
+            f"qry_{n}",
+            moment(when),
+        )
+        await owner.execute(
             "INSERT INTO reference_uses (tenant_id, work_id, use, kind, id, size_bytes, at) "
             "VALUES ('acme', $1, 'create', 'K', 'x', 1, $2)",
             f"wrk_{n}",
