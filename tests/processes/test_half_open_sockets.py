@@ -51,7 +51,7 @@ def test_more_silent_sockets_than_open_files_leave_the_service_working(at: Path)
         assert query.status_code == 202, query.text
         metrics = http.get("/metrics").text
         assert "plangate_connections_max 512.0" in metrics
-        closed = re.findall(r'_(?:closed|refused)_total\{reason="(?:evicted|process)"\} (\d+)', metrics)
+        closed = re.findall(r'_(?:closed|rejected)_total\{reason="(?:evicted|process)"\} (\d+)', metrics)
         assert sum(map(int, closed)) >= HALF_OPEN - 512
 
 

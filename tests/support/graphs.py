@@ -146,7 +146,14 @@ async def executed(api: Caller, plan: dict[str, Any], **parts: Any) -> dict[str,
 
 
 async def statuses(api: Caller, plan: dict[str, Any]) -> list[str]:
-    return [row["status"] for row in (await api.read(f"/plans/{plan['id']}/actions"))["items"]]
+    rows: list[dict[str, Any]] = []
+    cursor: dict[str, str] = {}
+    while True:
+        page = await api.read(f"/plans/{plan['id']}/actions", limit=500, **cursor)
+        rows += page["items"]
+        if page.get("nextCursor") is None:
+            return [row["status"] for row in rows]
+        cursor = {"cursor": page["nextCursor"]}
 
 
 async def state(api: Caller, plan: dict[str, Any]) -> Any:
