@@ -16,7 +16,7 @@ from app.approvals.service import ApprovalService
 from app.base.digests import sha256
 from app.base.errors import Invalid
 from app.base.json import strict_json
-from app.base.json.offload import loads, offload
+from app.base.json.offload import loads, offload, weight
 from app.base.postgres.database import Tx
 from app.engine.query_run import QueryRun
 from app.journal.service import append_events
@@ -199,7 +199,7 @@ class PlanGate:
         if graph is not None and snapshot is not None:
             subject["variables"] = variables = await describe_reads(graph, snapshot)
             glimpses |= _first_items("variables", variables, MAX_EVENT_VARIABLES)
-        size = len(references) * REFERENCE_WEIGHT_BYTES
+        size = len(references) * REFERENCE_WEIGHT_BYTES + weight(subject["inputs"])
         return await offload(strict_json.canonical, subject, size=size), glimpses
 
     async def begin(
