@@ -90,7 +90,7 @@ class Lab:
         """The service on the same data, started again, as its operator."""
         with serving(self.folder, {"HOME": str(self.folder / "home")}) as running:
             headers = {"Authorization": f"Bearer {running.key}"}
-            with httpx.Client(base_url=running.url, headers=headers) as client:
+            with httpx.Client(base_url=running.url, headers=headers, timeout=PATIENCE_S) as client:
                 yield client
 
 
