@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import itertools
+from abc import ABC, abstractmethod
 from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Coroutine, Generator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
@@ -159,7 +160,7 @@ async def in_turns(streams: Collection[EventStream]) -> AsyncGenerator[EventStre
             await asyncio.sleep(0)
 
 
-class EventStream:
+class EventStream(ABC):
     """One open stream. `run` sends it and returns when it is over."""
 
     __slots__ = (
@@ -192,9 +193,7 @@ class EventStream:
 
     # -- for subclasses --------------------------------------------------------------------------------------
 
-    def _subscribe(self) -> None:
-        """Begin to be notified of news."""
-
+    @abstractmethod
     def _unsubscribe(self) -> None:
         """Stop being notified."""
 
@@ -206,13 +205,13 @@ class EventStream:
         self._left -= len(events)
         return events
 
+    @abstractmethod
     def _flush_memory(self) -> bool:
-        """Push what memory has. Return False if the rest must be read in `_catch_up`."""
-        return False
+        """Begin to be notified of news, and push what memory has. Return False if the rest must be read in `_catch_up`."""
 
+    @abstractmethod
     async def _catch_up(self) -> bool:
         """Send everything that there is. Return whether the stream is over. Raise EventDeleted."""
-        raise NotImplementedError
 
     # -- its life --------------------------------------------------------------------------------------------
 
@@ -221,7 +220,6 @@ class EventStream:
         self._send = send
         self._request = asyncio.current_task()
         self._set.add(self)
-        self._subscribe()
         try:
             self.flush()
             while (await receive())["type"] != "http.disconnect":

@@ -44,17 +44,15 @@ class QueryStream(EventStream):
         """Return the number of the last event that was sent or passed over; None while more is being read."""
         return self.last_seq if self.is_idle else None
 
-    def _subscribe(self) -> None:
-        self._feed = self._hub.subscribe(self._query, self)
-
     def _unsubscribe(self) -> None:
         if self._feed is not None:
             self._hub.unsubscribe(self._query, self._feed, self)
             self._feed = None
 
     def _flush_memory(self) -> bool:
+        if self._feed is None:
+            self._feed = self._hub.subscribe(self._query, self)
         while self.is_idle:
-            assert self._feed is not None
             page = self._feed.after(self.last_seq)
             if page is None or not page.events:
                 if self._feed.is_deleted:

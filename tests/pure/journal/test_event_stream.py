@@ -30,6 +30,9 @@ class Pieces(EventStream):
         self.memory += pieces
         self.notify()
 
+    def _unsubscribe(self) -> None:
+        pass  # whoever adds pieces notifies it
+
     def _flush_memory(self) -> bool:
         if self.slow or self.error:
             return False
