@@ -252,7 +252,7 @@ def assemble(
     key_bounds = UnknownKeyBounds(
         settings.unknown_keys, settings.unknown_key_s, settings.unknown_keys_per_client_per_s
     )
-    tenancy = Tenancy(db, sealer, UnknownKeys(key_bounds, metrics))
+    tenancy = Tenancy(db, sealer, UnknownKeys(key_bounds, metrics), settings.cell)
     sessions = Sessions(db, tenancy, settings.session_s)
     public_url = None if settings.public_url is None else PublicUrl.parse(settings.public_url)
     tenant_secrets = Secrets(db, sealer)

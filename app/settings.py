@@ -11,6 +11,7 @@ from pydantic import Field, field_validator
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
 from app.base.egress_policy import DNS_LOOKUPS, TENANT_DNS_LOOKUPS, EgressPolicy
+from app.base.keys import CELL_NAME
 from app.base.postgres.database import TENANT_ID
 from app.base.public_url import PublicUrl
 
@@ -69,6 +70,13 @@ class Settings(BaseSettings):
         Field(
             description="The address at which clients reach the service, such as https://example.com/plangate, if a reverse "
             "proxy is in front."
+        ),
+    ] = None
+    cell: Annotated[
+        str | None,
+        Field(
+            description="The name of this installation among several cells, such as eu1. Keys, sessions and tickets that it "
+            "issues have it."
         ),
     ] = None
     cors_origins: Annotated[
@@ -371,6 +379,15 @@ class Settings(BaseSettings):
     @classmethod
     def _public(cls, value: str | None) -> str | None:
         return None if value is None else str(PublicUrl.parse(value))
+
+    @field_validator("cell")
+    @classmethod
+    def _cell(cls, value: str | None) -> str | None:
+        if value is not None and not CELL_NAME.fullmatch(value):
+            raise ValueError(
+                "must be 1 to 32 lowercase letters, digits and hyphens, with no hyphen at either end"
+            )
+        return value
 
     @field_validator("cors_origins")
     @classmethod

@@ -34,6 +34,7 @@ STATUS_BY_ERROR: dict[type[errors.PlangateError], int] = {
     errors.TooLarge: 413,
     errors.UnsupportedMediaType: 415,
     errors.RangeNotSatisfiable: 416,
+    errors.WrongCell: 421,
     errors.Invalid: 422,
     errors.TooManyRequests: 429,
     errors.Unavailable: 503,

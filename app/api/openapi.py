@@ -94,6 +94,10 @@ PROBLEM = {
             "type": "boolean",
             "description": "With `errors`: whether there are more than it lists.",
         },
+        "cell": {
+            "type": "string",
+            "description": "With the type `wrong_cell`: the name of the cell to send the request to.",
+        },
     },
     "description": "What went wrong (RFC 9457). Some kinds carry more, such as the `approval` that was decided already.",
 }
@@ -129,7 +133,7 @@ MORE_PROBLEMS: dict[str, tuple[int, ...]] = {
     "readFile": (409, 412, 416),  # If-Match; Range
     "readArtifactContent": (412, 416),
     "publishArtifact": (404,),  # thread, path, work
-    "startSession": (401, 403, 422, 429, 503),
+    "startSession": (401, 403, 421, 422, 429, 503),
     "endSession": (409,),  # a key and no session
     "putSource": (409,),  # the operator declared it
     "deleteSource": (409,),
@@ -347,7 +351,7 @@ def problems_of(path: str, method: str, operation: dict[str, Any]) -> list[int]:
     """Return the statuses of the problems that an operation can return."""
     statuses = set(MORE_PROBLEMS.get(operation["operationId"], ()))
     if needs_key(operation):
-        statuses |= {401, 403, 422, 429, 503}  # 422: also for the headers that everything takes
+        statuses |= {401, 403, 421, 422, 429, 503}  # 422: also for the headers that everything takes
     if method in WITH_A_BODY:
         statuses |= {400, 413, 415}
     if method == "post":

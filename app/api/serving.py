@@ -286,7 +286,7 @@ def _ensure_local_key(settings: Settings, site: Deployment) -> Path | None:
         return None
     path = settings.data_dir / "local-key"
     if not path.exists():
-        key, _ = new_key()
+        key, _ = new_key(cell=settings.cell)
         handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
         with os.fdopen(handle, "w") as file:
             file.write(key + "\n")

@@ -123,6 +123,15 @@ class RangeNotSatisfiable(PlangateError):
         self.headers = {"content-range": f"bytes */{size}"}
 
 
+class WrongCell(PlangateError):
+    """The tenant of the request is in another cell, which `cell` names."""
+
+    kind, title = "wrong_cell", "The request belongs to another cell"
+
+    def __init__(self, detail: str, cell: str) -> None:
+        super().__init__(detail, extra={"cell": cell})
+
+
 class Invalid(PlangateError):
     """The request is well-formed but not acceptable; `errors` says where."""
 

@@ -13,7 +13,7 @@ from typing import ClassVar, Final
 from fastapi import Request, Response
 
 from app.base.errors import Forbidden, Unauthenticated
-from app.base.keys import SESSION_PREFIX, has_key_shape, hash_key
+from app.base.keys import SESSION_PREFIX, has_key_shape
 from app.base.public_url import PublicUrl, is_loopback_host
 from app.tenancy.models import Credential, Session
 
@@ -52,7 +52,7 @@ def session_credential(request: Request, public_url: PublicUrl | None) -> Creden
         raise CrossSiteRequest("With a session, a write needs the header `Plangate-Request: 1`.")
     if not has_key_shape(text, SESSION_PREFIX):
         raise Unauthenticated("The session cookie is invalid. Sign in again.")
-    return Credential("session", hash_key(text))
+    return Credential.from_text("session", text)
 
 
 def cookie_name(request: Request, public_url: PublicUrl | None) -> str:

@@ -7,6 +7,7 @@ from datetime import datetime
 from typing import Literal
 
 from app.base.errors import Forbidden
+from app.base.keys import cell_of_key, hash_key
 
 SCOPES = (
     "read",
@@ -41,10 +42,16 @@ LOCAL_TENANT = "local"
 
 @dataclass(frozen=True, slots=True)
 class Credential:
-    """The credential of a request, as its stored hash: an API key or a browser session."""
+    """The credential of a request, as its stored hash: an API key or a browser session. `cell` is the cell that its text
+    names, if any."""
 
-    kind: Literal["key", "session"]
+    kind: Literal["key", "session", "ticket"]
     hash: bytes
+    cell: str | None = None
+
+    @classmethod
+    def from_text(cls, kind: Literal["key", "session", "ticket"], text: str) -> Credential:
+        return cls(kind, hash_key(text), cell_of_key(text))
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,9 +21,10 @@ from app.base.errors import (
     TooManyRequests,
     Unauthenticated,
     Unavailable,
+    WrongCell,
 )
 from app.base.ids import is_id, new_id
-from app.base.keys import has_key_shape, hash_key, new_key
+from app.base.keys import has_key_shape, new_key
 from app.base.postgres.database import TENANT_ID, Database, Tx
 from app.base.sealing import Sealer, secret_context
 from app.tenancy import store
@@ -35,13 +36,19 @@ from app.tenancy.models import (
     Caller,
     Credential,
 )
-from app.tenancy.unknown_keys import UnknownKeys, unknown_error
+from app.tenancy.unknown_keys import UnknownKeys
 
 KEY_CACHE_S = 2.0
 MAX_CACHED_KEYS = 10_000
 MAX_PRINCIPAL_CHARS = 200
 MAX_TOOL_CHARS = 100
 REFERENCE_SECRET = "reference-secret"  # noqa: S105 - a name, not a secret
+UNKNOWN = {
+    "key": "This key is unknown, expired or revoked.",
+    "session": "This session has ended: it expired, or its key was revoked. Sign in again.",
+    "ticket": "This ticket was used, has expired, or its key was revoked. Create another one.",
+}
+"""What is wrong with an unknown credential, by its kind."""
 
 
 @dataclass(slots=True)
@@ -70,9 +77,13 @@ class Tenant:
 
 
 class Tenancy:
-    def __init__(self, db: Database, sealer: Sealer, unknown_keys: UnknownKeys) -> None:
+    def __init__(
+        self, db: Database, sealer: Sealer, unknown_keys: UnknownKeys, cell: str | None = None
+    ) -> None:
+        """`cell` is the name of this cell, which its keys, sessions and tickets have, or None if there is only one."""
         self._db = db
         self._sealer = sealer
+        self.cell = cell
         self.unknown_keys = unknown_keys
         self._lookups: dict[bytes, asyncio.Task[Caller]] = {}
         self._keys: OrderedDict[bytes, tuple[float, Caller]] = OrderedDict()
@@ -129,13 +140,15 @@ class Tenancy:
         """Return the owner of a credential, before anything else of the request is read. `host` is the client's
         address.
 
-        Concurrent requests with the same credential share one lookup. Raise Unauthenticated, or TooManyUnknownKeys.
+        Concurrent requests with the same credential share one lookup. Raise Unauthenticated, WrongCell for an unknown
+        credential of another cell, or TooManyUnknownKeys.
         """
         hash = credential.hash
         cached = self._keys.get(hash)
         if cached is not None and cached[0] > time.monotonic():
             return cached[1]
-        self.unknown_keys.check(credential)
+        if self.unknown_keys.is_remembered(hash):
+            raise self.unknown_error(credential)
         lookup = self._lookups.get(hash)
         if lookup is None:
             lookup = asyncio.create_task(self._load_caller(credential, host), name="key-lookup")
@@ -165,13 +178,23 @@ class Tenancy:
         if caller is None:
             self._keys.pop(hash, None)
             self.unknown_keys.remember(hash)
-            raise unknown_error(credential)
+            raise self.unknown_error(credential)
         ends = [caller.expires_at, None if caller.session is None else caller.session.expires_at]
         remaining = [(end - datetime.now(UTC)).total_seconds() for end in ends if end is not None]
         self._keys[hash] = (now + min(KEY_CACHE_S, *remaining) if remaining else now + KEY_CACHE_S, caller)
         while len(self._keys) > MAX_CACHED_KEYS:
             self._keys.popitem(last=False)
         return caller
+
+    def unknown_error(self, credential: Credential) -> Unauthenticated | WrongCell:
+        """Return the error for a credential that this cell does not know: WrongCell if its text names another cell."""
+        kind, cell = credential.kind, credential.cell
+        if cell is not None and cell != self.cell:
+            return WrongCell(
+                f"This {kind} was issued by the cell {cell!r} and is unknown here. Send the request to {cell!r}.",
+                cell,
+            )
+        return Unauthenticated(UNKNOWN[kind])
 
     async def is_valid(self, credential: Credential) -> bool:
         """Return whether the key or session of an open stream is still valid, which is checked every few seconds.
@@ -180,7 +203,7 @@ class Tenancy:
         """
         try:
             await self.find_caller(credential)
-        except Unauthenticated:
+        except (Unauthenticated, WrongCell):
             return False
         except (Unavailable, TooManyRequests):
             return True
@@ -304,7 +327,7 @@ class Tenancy:
                 "A key cannot outlive the key that creates it: send an expiresAt of "
                 f"{rfc3339(caller.expires_at)} or earlier."
             )
-        text, hash = new_key()
+        text, hash = new_key(cell=self.cell)
         key = await store.insert_key(
             tx,
             key_id=new_id("key_"),
@@ -344,7 +367,7 @@ def parse_key(text: str) -> Credential:
     """Return the credential for the text of a key. Raise Unauthenticated for a text that is no key."""
     if not has_key_shape(text):
         raise Unauthenticated("This is not a valid key of this service: it is mistyped or truncated.")
-    return Credential("key", hash_key(text))
+    return Credential.from_text("key", text)
 
 
 async def _find_caller(tx: Tx, credential: Credential) -> Caller | None:

@@ -13,14 +13,13 @@ from app.base.ids import new_id
 from app.base.keys import SESSION_PREFIX, TICKET_PREFIX, has_key_shape, hash_key, new_key
 from app.base.postgres.database import Database, Tx
 from app.tenancy import store
-from app.tenancy.models import OPERATOR_TENANT, Caller, Session
-from app.tenancy.service import Tenancy
+from app.tenancy.models import OPERATOR_TENANT, Caller, Credential, Session
+from app.tenancy.service import UNKNOWN, Tenancy
 
 TICKET_S: Final = 300.0
 MAX_SESSIONS_PER_KEY: Final = 100
 """Maximum sessions of one key in one tenant, and maximum tickets. The oldest end first."""
 SWEEP_ROWS: Final = 500
-UNUSABLE_TICKET: Final = "This ticket was used, has expired, or its key was revoked. Create another one."
 
 
 class Sessions:
@@ -37,7 +36,7 @@ class Sessions:
         Raise Unauthenticated if another request has used the ticket.
         """
         if ticket is not None and not await store.take_ticket(tx, hash=hash_key(ticket)):
-            raise Unauthenticated(UNUSABLE_TICKET)
+            raise Unauthenticated(UNKNOWN["ticket"])
         return await self._insert(tx, caller, SESSION_PREFIX, self._session_s)
 
     async def create_ticket(self, tx: Tx, caller: Caller) -> tuple[str, Session]:
@@ -49,15 +48,16 @@ class Sessions:
         return await self._insert(tx, caller, TICKET_PREFIX, TICKET_S)
 
     async def find_ticket(self, ticket: str, host: str) -> Caller:
-        """Return the caller that a ticket authenticates. `host` is the client's address. Raise Unauthenticated, or
-        TooManyUnknownKeys: unknown tickets count as unknown keys."""
+        """Return the caller that a ticket authenticates. `host` is the client's address. Raise Unauthenticated,
+        WrongCell for a ticket of another cell, or TooManyUnknownKeys: unknown tickets count as unknown keys."""
         if not has_key_shape(ticket, TICKET_PREFIX):
             raise Unauthenticated("This is not a valid ticket: it is mistyped or truncated.")
+        credential = Credential.from_text("ticket", ticket)
         self._tenancy.unknown_keys.spend(host)
         async with self._db.transaction("") as tx:
-            stored = await store.find_session(tx, hash=hash_key(ticket))
+            stored = await store.find_session(tx, hash=credential.hash)
         if stored is None or not stored.is_ticket:
-            raise Unauthenticated(UNUSABLE_TICKET)
+            raise self._tenancy.unknown_error(credential)
         self._tenancy.unknown_keys.refund(host)
         return stored.caller
 
@@ -72,7 +72,7 @@ class Sessions:
 
     async def _insert(self, tx: Tx, caller: Caller, prefix: str, lifetime_s: float) -> tuple[str, Session]:
         """Store a session or ticket, without the scope `act-as`: it acts for one principal."""
-        text, hash = new_key(prefix)
+        text, hash = new_key(prefix, self._tenancy.cell)
         is_ticket = prefix == TICKET_PREFIX
         id = new_id("ses_")
         key_tenant = OPERATOR_TENANT if caller.has_operator_key else caller.tenant

@@ -13,10 +13,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import ClassVar, Final
 
-from app.base.errors import TooManyRequests, Unauthenticated
+from app.base.errors import TooManyRequests
 from app.base.metrics import Metrics
 from app.base.peers import peer_for_host
-from app.tenancy.models import Credential
 
 BURST_S: Final = 5
 """A client that has been idle for this long may try as many keys at once as in that time."""
@@ -58,13 +57,13 @@ class UnknownKeys:
     def __len__(self) -> int:
         return len(self._until)
 
-    def check(self, credential: Credential) -> None:
-        """Raise Unauthenticated if the key or session was unknown a moment ago."""
-        hash = credential.hash
+    def is_remembered(self, hash: bytes) -> bool:
+        """Return whether the key or session was unknown a moment ago."""
         until = self._until.get(hash)
-        if until is not None and until > self._clock():
-            self._metrics.unknown_keys.labels("remembered").inc()
-            raise unknown_error(credential)
+        if until is None or until <= self._clock():
+            return False
+        self._metrics.unknown_keys.labels("remembered").inc()
+        return True
 
     def remember(self, hash: bytes) -> None:
         self._metrics.unknown_keys.labels("looked_up").inc()
@@ -100,10 +99,3 @@ class UnknownKeys:
         allowance.remaining = min(most, allowance.remaining + (now - allowance.at) * rate)
         allowance.at = now
         return allowance
-
-
-def unknown_error(credential: Credential) -> Unauthenticated:
-    """Return the error for a key or a session that is not known."""
-    if credential.kind == "session":
-        return Unauthenticated("This session has ended: it expired, or its key was revoked. Sign in again.")
-    return Unauthenticated("This key is unknown, expired or revoked.")

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.base.keys import has_key_shape, hash_key, new_key
+from app.base.keys import cell_of_key, has_key_shape, hash_key, new_key
 
 ALPHABET = string.ascii_letters + string.digits
 
@@ -59,3 +59,14 @@ def test_length_and_case_count(change: object) -> None:
 
 def test_invalid_unicode_has_a_hash() -> None:
     assert len(hash_key("plg_\ud800")) == 32
+
+
+@given(st.from_regex("[a-z0-9](?:[a-z0-9-]{0,30}[a-z0-9])?", fullmatch=True))
+def test_a_key_has_the_name_of_its_cell(cell: str) -> None:
+    shown, stored = new_key(cell=cell)
+    assert shown.startswith(f"plg_{cell}_")
+    assert has_key_shape(shown)
+    assert cell_of_key(shown) == cell
+    assert stored == hash_key(shown)
+    assert not has_key_shape(shown.replace(f"plg_{cell}_", "plg_")), "the checksum covers the name"
+    assert cell_of_key(new_key()[0]) is None
