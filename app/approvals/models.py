@@ -127,7 +127,7 @@ class ApprovalRow:
     partial: bytes | None
     waiting_parents: int
     waiting_actions: int
-    label: str | None = None  # of a plan: the display name of its status, or `pending_approval`
+    label: str | None = None  # of a plan: the display name of its status, as in `GET /plans`
     votes: list[VoteRow] = field(default_factory=list)
 
     @property

@@ -35,9 +35,8 @@ from app.tenancy.floor import parse_floor
 COLUMNS = """id, kind, target, digest, original_subject, edits, grant_id, glimpses, rule, query_id, work_id, agent, thread_id,
  runtime_id, tenant_id AS tenant, requested_by, status, requested_at, expires_at, decided_at, decided_by, decision, feedback,
  partial, waiting_parents, waiting_actions,
- CASE WHEN kind = 'plan' AND status = 'pending' THEN 'pending_approval'
-      WHEN kind = 'plan' THEN (SELECT coalesce(p.labels ->> p.status, p.status) FROM plans p
-                                WHERE p.tenant_id = $1 AND p.id = target) END AS label"""
+ CASE WHEN kind = 'plan' THEN (SELECT coalesce(p.labels ->> p.status, p.status) FROM plans p
+                           WHERE p.tenant_id = $1 AND p.id = target) END AS label"""
 # Idempotent by work and kind: after a crash the same gate finds the approval it had opened. A call of executePlan
 # may stand behind two gates, its own and the plan's.
 INSERT = f"""

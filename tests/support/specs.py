@@ -71,7 +71,10 @@ ROUTING: Spec = {
         "required": ["actions"],
         "additionalProperties": False,
     },
-    "displayAliases": [{"status": "executed", "alias": "Done and dusted"}],
+    "displayAliases": [
+        {"status": "draft", "alias": "Proposed"},
+        {"status": "executed", "alias": "Done and dusted"},
+    ],
 }
 BOOK = {"kind": "book", "seat": "12A"}
 REFUND = {"kind": "refund", "cents": 500}

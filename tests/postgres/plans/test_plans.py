@@ -67,8 +67,8 @@ async def test_a_plan_is_stored_approved_dispatched_and_executed(plangate: World
     }
     after = await api.read(f"/plans/{plan['id']}")
     assert (after["status"], after["result"], after["queryId"]) == ("executed", executed, query)
-    assert (plan["label"], after["label"], decided["label"]) == ("draft", "Done and dusted", "draft")
-    assert pending["label"] == "pending_approval"  # as in the event
+    assert (plan["label"], after["label"], decided["label"]) == ("Proposed", "Done and dusted", "Proposed")
+    assert pending["label"] == "Proposed"
     assert (await api.read(f"/approvals/{decided['id']}"))["label"] == "Done and dusted"
     assert [p["label"] for p in (await api.read("/plans"))["items"]] == ["Done and dusted"]
     rows = (await api.read(f"/plans/{plan['id']}/transitions"))["items"]
@@ -118,7 +118,7 @@ async def test_every_change_of_a_plan_emits_its_label(api: Caller) -> None:
     await api.ended(query)
     told = [e["data"] for e in await api.events(query, "plan-status-change")]
     assert [(d["from"], d["to"], d["label"]) for d in told] == [
-        (None, "draft", "draft"),
+        (None, "draft", "Proposed"),
         ("draft", "pending_approval", "pending_approval"),
         ("draft", "approved", "approved"),
         ("approved", "executing", "executing"),
