@@ -19,6 +19,8 @@ from plangate.spec.assembly import assemble
 from plangate.spec.prompts import first_sentence
 from plangate.spec.toolkits import TEAM_TOOLS, builtin_tools
 
+from tests.support.guides import FOLDER, Page
+
 PLAN = define_plan("trip", {"actions": list[dict]})  # type: ignore[type-arg]
 PLANNER = define_planner("planner", "m-1", "You plan trips, and book nothing by yourself.", PLAN)
 EXECUTOR = define_executor("executor", "m-1", "You have plans executed.", PLAN)
@@ -35,10 +37,17 @@ def held(spec: Any, name: str) -> set[str]:
 
 
 @pytest.mark.parametrize("others", [(), (EXECUTOR,)])
-def test_a_planner_beside_a_coordinator_has_a_short_prompt(others: tuple[AgentSpec, ...]) -> None:
-    runtime = team(PLANNER, *others)
-    (prompt,) = (agent.system_prompt for agent in runtime.agents if agent.name == "planner")
-    assert prompt.startswith("You plan trips, and book nothing by yourself.\n\n# Tools\n")
+def test_the_guides_planner_has_a_short_prompt_beside_a_coordinator(others: tuple[AgentSpec, ...]) -> None:
+    (program,) = (
+        block for block in Page(FOLDER / "prompts.md").of("program") if block.file == "prompt_size.py"
+    )
+    names: dict[str, Any] = {}
+    exec(compile(program.text, program.place, "exec"), names)
+    planner = names["planner"]
+    assert len(planner.system_prompt) == 44
+    runtime = team(planner, *others) if others else names["system"]
+    (prompt,) = (agent.system_prompt for agent in runtime.agents if agent.name == planner.name)
+    assert prompt.startswith(f"{planner.system_prompt}\n\n# Tools\n")
     assert len(prompt) < 400
 
 
@@ -113,7 +122,25 @@ def test_an_agent_can_do_without_the_table(form: str) -> None:
         ("Finds\nflights. More.", "Finds\nflights."),
         ('Says "hi." Then stops.', 'Says "hi."'),
         ("  ", ""),
+        ("." * 200_000 + "x", "." * 200_000 + "x"),  # in linear time
+        ("a. " * 70_000, ("a. " * 70_000).strip()),
     ],
+    ids=lambda text: text[:20],
 )
 def test_a_first_sentence(text: str, sentence: str) -> None:
     assert first_sentence(text) == sentence
+
+
+def test_the_limit_of_tables_counts_first_sentences() -> None:
+    agents = [
+        {"name": f"a{n}", "role": "specialist", "model": "m", "tools": ["look"], "systemPrompt": "Look."}
+        for n in range(100)
+    ]
+    look = {
+        "name": "look",
+        "description": f"Looks. {'X' * 90_000}",
+        "inputSchema": {"type": "object"},
+        "transport": "client",
+    }
+    spec = assemble({"tenant": {"resourceId": "acme"}, "agents": agents, "tools": [look]})
+    assert all(len(agent["systemPrompt"]) < 200 for agent in spec.wire["agents"])

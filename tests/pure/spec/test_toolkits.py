@@ -39,6 +39,7 @@ def tools_of(role: str, toolkits: Any = (), plan: Any = None, **fields: Any) -> 
 
 TEAM = ["artifact_publish", "artifact_get", "artifact_list", "read", "write", "edit"]
 REFERENCES = ["resolveRef", "glimpseRef"]
+ORDERS = {"name": "Orders", "schema": {"type": "array"}}
 
 
 @pytest.mark.parametrize(
@@ -73,13 +74,36 @@ REFERENCES = ["resolveRef", "glimpseRef"]
     ],
 )
 def test_roles_and_toolkits_give_tools(role: str, toolkits: Any, names: list[str]) -> None:
-    assert list(tools_of(role, toolkits)) == names
+    assert list(tools_of(role, toolkits, references=[ORDERS])) == names
+
+
+def test_an_executor_has_tools_for_references_if_there_can_be_any() -> None:
+    plan_tools = ["getPlan", "executePlan"]
+    analyst = {"name": "analyst", "role": "specialist", "model": "m"}
+
+    def held_beside(**analyst_fields: Any) -> list[str]:
+        agents = [
+            {"name": "doer", "role": "executor", "model": "m"},
+            {**analyst, **analyst_fields},
+        ]
+        spec = RuntimeSpec.model_validate({"tenant": {"resourceId": "acme"}, "agents": agents})
+        return [tool.name for tool in builtin_tools(spec, spec.agents[0])]
+
+    assert list(tools_of("executor")) == held_beside() == plan_tools
+    assert list(tools_of("executor", ["references"])) == [*plan_tools, *REFERENCES]
+    assert list(tools_of("executor", references=[ORDERS])) == [*plan_tools, *REFERENCES]
+    assert held_beside(tools=["find"]) == [*plan_tools, *REFERENCES]  # a large result becomes a ToolResult
+    assert held_beside(toolkits=["catalog"]) == [*plan_tools, *REFERENCES]  # and rows a QueryResult
 
 
 def test_a_runtime_toolkit_entry_only_narrows() -> None:
     entry = [{"id": "references", "config": {"tools": ["glimpseRef"]}}]
 
-    assert list(tools_of("executor", runtime=entry)) == ["getPlan", "executePlan", "glimpseRef"]
+    assert list(tools_of("executor", runtime=entry, references=[ORDERS])) == [
+        "getPlan",
+        "executePlan",
+        "glimpseRef",
+    ]
     assert list(tools_of("specialist", ["references"], runtime=entry)) == ["glimpseRef"]
     assert list(tools_of("specialist", runtime=entry)) == []
 

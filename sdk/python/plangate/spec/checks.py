@@ -14,13 +14,15 @@ from plangate.spec.file_toolkits import WORKSPACE_CALL
 from plangate.spec.lookalikes import skeletons
 from plangate.spec.models import PLAN_ROLES, AgentSpec, ProviderSpec, ToolkitSpec, ToolSpec
 from plangate.spec.problems import Problem
-from plangate.spec.prompts import render_layers
+from plangate.spec.prompts import first_sentence, render_layers
 from plangate.spec.toolkits import BUILTIN_TOOL_TOOLKITS, TOOLKITS
 from plangate.spec.transport_checks import transport_problems
 from plangate.spec.variable_schemas import OUTPUT_PATH, fixed_output_path_problem, has_variables
 from plangate.spec.vendors import PROVIDER_FIELDS, UNDECLARED_PROVIDERS, VENDORS
 
-MAX_TABLES_CHARS: Final = 8_000_000  # names and descriptions of tools in the prompts of all agents together
+MAX_TABLES_CHARS: Final = (
+    8_000_000  # names and first sentences of tools in the prompts of all agents together
+)
 
 
 def check_agents(draft: Draft) -> Iterator[Problem]:
@@ -36,16 +38,19 @@ def check_agents(draft: Draft) -> Iterator[Problem]:
 
 
 def check_tool_tables(draft: Draft) -> Iterator[Problem]:
-    """Bound the tool tables: each prompt repeats the tools' descriptions, so a small spec could make large prompts."""
-    rows = {tool.value.name: len(tool.value.name) + len(tool.value.description) for tool in draft.tools}
+    """Bound the tool tables: each prompt repeats a sentence of each tool, so a small spec could make large prompts."""
+    rows = {
+        tool.value.name: len(tool.value.name) + len(first_sentence(tool.value.description))
+        for tool in draft.tools
+    }
     size = sum(
         rows.get(name, 0) for agent in draft.agents if agent.value.tools_table for name in agent.value.tools
     )
     if size > MAX_TABLES_CHARS:
         yield Problem(
             draft.at("agents"),
-            f"the descriptions of tools in the prompts of all agents come to {size} characters, more than "
-            f"{MAX_TABLES_CHARS}: shorten descriptions, or name fewer tools",
+            f"the first sentences of the descriptions of tools in the prompts of all agents come to {size} characters, more than "
+            f"{MAX_TABLES_CHARS}: shorten them, or name fewer tools",
         )
 
 

@@ -268,7 +268,9 @@ _BEFORE_TOOLS: Final = frozenset(f"# {layer.heading}" for layer in _LAYERS[:_TOO
 _AFTER_TOOLS: Final = frozenset(f"# {layer.heading}" for layer in _LAYERS[_TOOLS + 1 :])
 
 
-_END_OF_SENTENCE: Final = re.compile(r"[.!?]+[\"'”’)\]]*(?=\s|$)|[。！？]")
+_END_OF_SENTENCE: Final = re.compile(r"(?<![.!?])[.!?]+[\"'”’)\]]*(?=\s|$)|[。！？]")
+_NOT_SPACE: Final = re.compile(r"\S")
+_WORD_CHARS: Final = 20  # more than an abbreviation and the brackets before it
 _ABBREVIATIONS: Final = frozenset({"e.g", "i.e", "etc", "vs", "cf", "approx", "incl"})
 
 
@@ -276,10 +278,10 @@ def first_sentence(text: str) -> str:
     """Return the first sentence of a text, or its first paragraph if no sentence ends in it."""
     paragraph = re.split(r"\n\s*\n", text.strip(), maxsplit=1)[0]
     for end in _END_OF_SENTENCE.finditer(paragraph):
-        before = paragraph[: end.start()].rsplit(maxsplit=1)
+        before = paragraph[max(end.start() - _WORD_CHARS, 0) : end.start()].rsplit(maxsplit=1)
         word = before[-1].lower().lstrip("([\"'") if before else ""
-        rest = paragraph[end.end() :].lstrip()
-        if word not in _ABBREVIATIONS and not rest[:1].islower():
+        rest = _NOT_SPACE.search(paragraph, end.end())
+        if word not in _ABBREVIATIONS and not (rest and rest[0].islower()):
             return paragraph[: end.end()]
     return paragraph
 

@@ -107,6 +107,8 @@ _GLIMPSE_REF: Final = BuiltinTool(
     "references",
 )
 
+_REFERENCE_TOOLS: Final = frozenset({_RESOLVE_REF.name, _GLIMPSE_REF.name})
+
 TOOLKITS: Final[Mapping[str, tuple[BuiltinTool, ...]]] = MappingProxyType(
     {
         "agents": (_CALL_AGENT,),
@@ -144,7 +146,7 @@ ROLE_TOOLS: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
         "specialist": (),
     }
 )
-"""Role -> the built-in tools it has without asking."""
+"""Role -> the built-in tools that it has without naming a toolkit. Those of references come only with `has_references`."""
 
 
 TEAM_TOOLS: Final = tuple(tool.name for tool in (*SHARED_ARTIFACT_TOOLS, READ, WRITE, EDIT))
@@ -156,15 +158,18 @@ def builtin_tools(spec: RuntimeSpec, agent: AgentSpec) -> tuple[BuiltinTool, ...
 
     It has those of its role, those of a team if it works in one, and those of the toolkits it names,
     narrowed by `config.tools` of the agent's entry and of the runtime's entry for the toolkit. `call_agent` needs
-    routes; the storing and executing of plans belong to planners and executors alone.
+    routes; the storing and executing of plans belong to planners and executors alone. The tools of references come
+    with a role only if the runtime can have references.
     """
     return tuple(_specialize(tool, spec, agent) for tool in granted_builtins(spec, agent))
 
 
 def granted_builtins(spec: RuntimeSpec, agent: AgentSpec) -> tuple[BuiltinTool, ...]:
     """Return the same tools with the schemas that all agents share."""
-    granted = {name for toolkit in agent.toolkits for name in _grants(toolkit.id, agent)}
-    granted.update(ROLE_TOOLS[agent.role])
+    granted = set(ROLE_TOOLS[agent.role])
+    if not has_references(spec):
+        granted.difference_update(_REFERENCE_TOOLS)
+    granted.update(name for toolkit in agent.toolkits for name in _grants(toolkit.id, agent))
     if has_team(spec):
         granted.update(TEAM_TOOLS)
     return tuple(
@@ -183,6 +188,14 @@ def has_team(spec: RuntimeSpec) -> bool:
     roles = [agent.role for agent in spec.agents]
     has_plan_only = len(roles) == 2 and any(role in PLAN_ROLES for role in roles)
     return "coordinator" in roles and not has_plan_only
+
+
+def has_references(spec: RuntimeSpec) -> bool:
+    """Return whether agents of the runtime can meet references: it declares a kind of them, or an agent has tools or
+    a toolkit `catalog`, whose large results become references of the built-in kinds."""
+    return bool(spec.references) or any(
+        agent.tools or any(toolkit.id == "catalog" for toolkit in agent.toolkits) for agent in spec.agents
+    )
 
 
 def _grants(toolkit: str, agent: AgentSpec) -> tuple[str, ...]:
