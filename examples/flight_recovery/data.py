@@ -8,7 +8,7 @@ import zipfile
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from datetime import date
-from functools import cache
+from functools import cache, lru_cache
 from io import TextIOWrapper
 from pathlib import Path
 from typing import Any
@@ -82,11 +82,17 @@ def airlines() -> dict[str, str]:
         return {row["carrier"]: row["name"] for row in csv.DictReader(file)}
 
 
+@lru_cache(1)
+def _flights_of(day: date) -> list[dict[str, str]]:
+    """Return the rows of a day. Finding them takes a second, because all rows of the year are read."""
+    wanted = (str(day.year), str(day.month), str(day.day))
+    return [row for row in read_flights() if (row["year"], row["month"], row["day"]) == wanted]
+
+
 def find_delayed(day: date, limit_minutes: int) -> DelayedFlights:
     """Return the departures of a day that were `limit_minutes` late or more. A flight without a departure time was
     scheduled and canceled."""
-    wanted = (str(day.year), str(day.month), str(day.day))
-    scheduled = [row for row in read_flights() if (row["year"], row["month"], row["day"]) == wanted]
+    scheduled = _flights_of(day)
     departed = [_flight(row) for row in scheduled if _known(row["dep_time"])]
     late = sorted(
         (flight for flight in departed if flight.minutes_late >= limit_minutes),

@@ -31,6 +31,8 @@ from tests.processes.aimock.vendor_server import a_end, a_text, a_tool, sse
 from tests.processes.test_demo import KEY_SHAPE, MODEL, PATIENCE_S, Lab, Model, found
 from tests.support.service import Service, folder, serving
 
+pytestmark = pytest.mark.long
+
 REPOSITORY = Path(__file__).resolve().parents[2]
 README = REPOSITORY / "examples" / "flight_recovery" / "graph" / "README.md"
 DAY, LIMIT = "2013-03-08", 120

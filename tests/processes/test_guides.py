@@ -123,6 +123,7 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return install_package(tmp_path_factory.mktemp("project"))
 
 
+@pytest.mark.long
 @pytest.mark.skipif(not shutil.which("curl"), reason="the commands of the guides need curl")
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_guide_programs_print_the_documented_output(
@@ -141,6 +142,7 @@ def test_guide_programs_print_the_documented_output(
     ]
 
 
+@pytest.mark.long
 def test_the_typescript_of_the_guides_type_checks(project: Path) -> None:
     programs = []
     for page in PAGES:
@@ -167,7 +169,7 @@ def test_fresh_projects_follow_the_page_on_clients(service: Service, tmp_path: P
     type_check(tmp_path, programs)
 
 
-@pytest.mark.parametrize("name", ["runtime", "tools"])
+@pytest.mark.parametrize("name", ["runtime", pytest.param("tools", marks=pytest.mark.long)])
 def test_a_program_runs_without_a_service(name: str, tmp_path: Path) -> None:
     """The library starts one by itself."""
     example = Page(FOLDER / f"{name}.md").examples[0]

@@ -19,6 +19,8 @@ from examples.handover.__main__ import FAULTY, FILES, REPORT, RULES
 from tests.processes.aimock.vendor_server import a_end, a_text, a_tool, sse
 from tests.processes.test_demo import KEY_SHAPE, MODEL, Lab, Model, found
 
+pytestmark = pytest.mark.long
+
 Done = subprocess.CompletedProcess[str]
 Record = dict[str, Any]
 

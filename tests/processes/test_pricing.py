@@ -20,6 +20,8 @@ from examples.pricing.catalogue import catalogue
 from tests.processes.aimock.vendor_server import a_end, a_text, a_tool, sse
 from tests.processes.test_demo import KEY_SHAPE, MODEL, Lab, Model, found
 
+pytestmark = pytest.mark.long
+
 PRODUCTS = "SELECT sku, price_cents FROM products ORDER BY sku"
 PROMOTIONS = "SELECT code, sku, percent, headline FROM promotions ORDER BY sku"
 MARKED_DOWN = {p.sku for p in catalogue() if p.season == "winter" and p.stock >= 40}

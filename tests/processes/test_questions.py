@@ -17,6 +17,8 @@ import pytest
 from examples.flight_recovery.data import read_flights
 from tests.processes.test_demo import Lab, found
 
+pytestmark = pytest.mark.long
+
 Done = subprocess.CompletedProcess[str]
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+import pytest
 
 from tests.support import specs
 from tests.support.service import Service, folder, serving
@@ -43,6 +44,7 @@ def within(seconds: float, ready: Any) -> Any:
     return found
 
 
+@pytest.mark.long
 def test_the_statement_ends_with_the_service_and_the_query_continues() -> None:
     with folder() as at:
         file = at / "t.csv"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -53,6 +54,12 @@ STEPS = (
     {"tool": "edit", "args": {"path": PATH, "old": "two", "new": "three"}},
     {"tool": "artifact_publish", "args": {"channel": "design", "path": PATH, "tags": ["new"]}},
 )
+
+
+def most_are_long(points: Iterable[str]) -> list[Any]:
+    """Each point as a parameter, all but the last marked as long."""
+    *others, last = points
+    return [*(pytest.param(point, marks=pytest.mark.long) for point in others), pytest.param(last)]
 
 
 class Step:
@@ -127,7 +134,7 @@ def whole(house: House, thread_id: str, versions: list[bytes]) -> dict[str, Any]
     return found
 
 
-@pytest.mark.parametrize("point", POINTS)
+@pytest.mark.parametrize("point", most_are_long(POINTS))
 def test_an_agent_writes_and_publishes_once(house: House, point: str) -> None:
     runtime = house.register(specs.author())
     step = Step(house, POINTS[point])
@@ -156,7 +163,7 @@ UPLOAD = {
 }
 
 
-@pytest.mark.parametrize("point", UPLOAD)
+@pytest.mark.parametrize("point", most_are_long(UPLOAD))
 def test_a_repeated_upload_publishes_once(house: House, point: str) -> None:
     thread_id = house.post("/threads", {}, 201)["id"]
     at = f"/artifacts/handoff/a.md?threadId={thread_id}&tag=new"

@@ -87,6 +87,7 @@ def test_a_stopping_worker_hands_over_at_once(patient: House, model: SlowModel) 
     second.stop()
 
 
+@pytest.mark.long
 def test_a_frozen_worker_writes_nothing(brisk: House, model: SlowModel) -> None:
     """It wakes up while the other works, and is still there when all is over."""
     first = brisk.worker()
