@@ -27,7 +27,7 @@ class CursorSigner:
     """Encode and decode cursors under one key. All processes of a deployment need the same key."""
 
     def __init__(self, key: bytes) -> None:
-        """Take a key of at least 16 bytes, from `sealing.derive_key`. Raise ValueError for a shorter one."""
+        """Take a key of 16 to 64 bytes, from `sealing.derive_key`. Raise ValueError for a shorter one."""
         if len(key) < _MIN_KEY_BYTES:
             raise ValueError(f"a cursor key needs at least {_MIN_KEY_BYTES} bytes")
         self._key = key
@@ -60,6 +60,11 @@ class CursorSigner:
             _reject()
         position: list[str | int] = orjson.loads(payload)
         return position
+
+    def digest(self, content: bytes) -> str:
+        """Return 12 hexadecimal digits that stand for `content` in a cursor. Without the key, they do not show whether a
+        guess of the content is right."""
+        return hashlib.blake2b(content, digest_size=6, key=self._key, person=b"content").hexdigest()
 
     def _mac(self, kind: str, payload: bytes) -> bytes:
         name = kind.encode()

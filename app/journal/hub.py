@@ -13,7 +13,16 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from app.journal.models import LARGE_EVENT_BYTES, Event, JournalEvent, LargeEvent, Page, QueryKey, StoredEvent
+from app.journal.models import (
+    HEAD_BYTES,
+    LARGE_EVENT_BYTES,
+    Event,
+    JournalEvent,
+    LargeEvent,
+    Page,
+    QueryKey,
+    StoredEvent,
+)
 
 FIRST_READER_WAIT_S = 5.0  # how long the first events of a new query are kept for its first reader
 MAX_RING_BYTES = 256 * 1024  # shared by all watchers of one query
@@ -66,7 +75,7 @@ class QueryFeed:
         for offset, event in enumerate(events):
             seq, size = first + offset, len(event.body)
             if size > LARGE_EVENT_BYTES:
-                self.ring.append(LargeEvent(seq, event.type, size))
+                self.ring.append(LargeEvent(seq, event.type, size, event.body[:HEAD_BYTES]))
             else:
                 self.ring.append(StoredEvent(seq, event.type, event.body))
                 self.size += size

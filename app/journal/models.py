@@ -23,6 +23,10 @@ PROGRESS_EVENT_TYPES: Final = ("text", "reasoning", "tool-progress")
 LARGE_EVENT_BYTES: Final = 32 * 1024
 """A stream reads pages of this size, and larger events in slices of it, so that a reader that stalls holds no more."""
 
+HEAD_BYTES: Final = 512
+"""The first bytes of an event. They have its time and its place in the tree of work, so that with the size they tell the event
+from any other one that could have its number."""
+
 QueryKey = tuple[str, str]
 """A tenant and the id of one of its queries."""
 
@@ -86,20 +90,37 @@ class StoredEvent:
     type: str
     body: bytes
 
+    @property
+    def size_bytes(self) -> int:
+        return len(self.body)
+
+    @property
+    def head(self) -> bytes:
+        return self.body[:HEAD_BYTES]
+
     def envelope(self) -> bytes:
         return b'{"seq":%d,%s' % (self.seq, self.body[1:])
 
 
 @dataclass(frozen=True, slots=True)
 class LargeEvent:
-    """An event of the journal whose body is read apart from it."""
+    """An event of the journal whose body is read apart from it. `head`: its first HEAD_BYTES."""
 
     seq: int
     type: str
     size_bytes: int
+    head: bytes
 
 
 JournalEvent = StoredEvent | LargeEvent
+
+
+@dataclass(frozen=True, slots=True)
+class EventHead:
+    """What a cursor's hash is made of: the first HEAD_BYTES of an event's body, and its size."""
+
+    head: bytes
+    size_bytes: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,6 +137,15 @@ class EventFilter:
 
 TenantPosition = tuple[int, str, int]
 """Transaction, query's id, seq: the order of a tenant's stream."""
+
+
+@dataclass(frozen=True, slots=True)
+class History:
+    """Which history of the database something was read from. `generation`: the cluster, the database and its last restore;
+    `timeline`: the timeline of the cluster, of which each promotion of a standby begins another one."""
+
+    generation: str
+    timeline: str
 
 
 @dataclass(frozen=True, slots=True)

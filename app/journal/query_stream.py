@@ -10,7 +10,7 @@ from app.journal import frames
 from app.journal.event_stream import EventStream, KeyCheck, StreamSet
 from app.journal.hub import Hub, QueryFeed
 from app.journal.models import JournalEvent, LargeEvent, Page
-from app.journal.reader import JournalReader, QueryCursor
+from app.journal.reader import JournalReader
 
 
 class QueryStream(EventStream):
@@ -58,12 +58,11 @@ class QueryStream(EventStream):
                 if self._feed.is_deleted:
                     self.finish()
                 return page is not None and self._is_known_open
-            generation = self._reader.generation
-            if generation is None or any(isinstance(e, LargeEvent) for e in page.events):
+            if any(isinstance(e, LargeEvent) for e in page.events):
                 return False
             selected, is_over = self._advance(page.events)
             data = b"".join(
-                frames.encode_event(QueryCursor.encode(generation, self._query[1], e.seq), e)
+                frames.encode_event(self._reader.query_cursor(self._query[1], e), e)
                 for e in selected
                 if not isinstance(e, LargeEvent)
             )
@@ -82,13 +81,6 @@ class QueryStream(EventStream):
 
     async def _catch_up(self) -> bool:
         tenant, query_id = self._query
-        generation = self._reader.generation
-        while generation is None:
-            generation = await self._reader.load_generation(tenant)
-            if generation is None:
-                if self._set.draining.is_set():
-                    return True
-                await self._pause()
         while True:
             self._has_news = False
             page = await self._next_page()
@@ -99,7 +91,7 @@ class QueryStream(EventStream):
                 continue
             if page.events:
                 selected, is_over = self._advance(page.events)
-                batch = [(QueryCursor.encode(generation, query_id, e.seq), query_id, e) for e in selected]
+                batch = [(self._reader.query_cursor(query_id, e), query_id, e) for e in selected]
                 async with contextlib.aclosing(frames.chunks(self._reader.bodies, tenant, batch)) as chunks:
                     async for chunk in chunks:
                         await self._write(chunk)

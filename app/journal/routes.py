@@ -79,13 +79,16 @@ async def list_query_events(
     streams = get_streams(request)
     names = parse_types(types)
     async with api_context(request).db.transaction(caller.tenant) as tx:
-        position = await streams.reader.position(tx, query_id, cursor_of(request, after))
+        before = cursor_of(request, after)
+        position = await streams.reader.position(tx, query_id, before)
         rows = await store.load_page(tx, query_id=query_id, after=position, limit=limit, types=names)
         last = rows[-1].seq if rows else position
         done = bool(rows) and rows[-1].type in TERMINAL_TYPES
         if not done and len(rows) < limit:
             done = await store.is_over_after(tx, query_id=query_id, seq=last, types=names)
-        cursor = QueryCursor.encode(await streams.reader.read_generation(tx), query_id, last)
+    cursor = (
+        streams.reader.query_cursor(query_id, rows[-1]) if rows else before or QueryCursor.start(query_id)
+    )
     return _page_response(rows, cursor, done=done)
 
 
@@ -143,9 +146,14 @@ async def list_events(
     streams = get_streams(request)
     filters = EventFilter(parse_types(types), runtime_id, thread_id)
     async with api_context(request).db.transaction(caller.tenant) as tx:
-        position = await streams.reader.tenant_position(tx, cursor_of(request, after))
+        cursor = cursor_of(request, after)
+        position = await streams.reader.tenant_position(tx, cursor)
         rows = await store.load_tenant_page(tx, after=position, filters=filters, limit=limit)
-    cursor = streams.reader.tenant_cursor(caller.tenant, rows[-1][0] if rows else position)
+        if rows:
+            history = await store.load_history(tx)
+            cursor = streams.reader.tenant_cursor(caller.tenant, history, *rows[-1])
+        elif cursor is None:
+            cursor = await streams.reader.tenant_cursor_at(tx, position[0])
     return _page_response([e for _, e in rows], cursor, done=False)
 
 

@@ -8,9 +8,12 @@ from typing import Any, Final
 
 from app.base.postgres.database import Database, Tx
 from app.journal.models import (
+    HEAD_BYTES,
     LARGE_EVENT_BYTES,
     Event,
     EventFilter,
+    EventHead,
+    History,
     JournalEvent,
     LargeEvent,
     Page,
@@ -28,9 +31,10 @@ COMMIT = "SELECT * FROM journal_commit($1, $2, $3, $4)"
 APPEND = "SELECT append_events($1, $2, $3, $4)"
 # At most $5 events and $6 bytes, but at least one event. Bodies above $7 bytes are left out and read separately. Events of a
 # deleted query are not returned: they are removed in no order, so what is left has gaps.
-PAGE = """
-SELECT seq, type, size, body, count FROM (
+PAGE = f"""
+SELECT seq, type, size, head, body, count FROM (
     SELECT seq, type, octet_length(body) AS size, CASE WHEN octet_length(body) <= $7 THEN body END AS body,
+           CASE WHEN octet_length(body) > $7 THEN substring(body FOR {HEAD_BYTES}) END AS head,
            row_number() OVER w AS n, sum(octet_length(body)) OVER w AS total, count(*) OVER () AS count
       FROM (
         SELECT seq, type, body FROM events
@@ -48,10 +52,11 @@ MOVED_QUERIES = "SELECT n, deleted FROM moved_queries($1, $2, $3)"
 TENANT_EVENTS = "SELECT n FROM tenants_with_events($1, $2)"
 HEADS = "SELECT tenant_id AS tenant, id AS query_id, next_seq, wake, epoch, live FROM query_heads($1, $2)"
 # Only what committed before the oldest open transaction: nothing can still appear below that line. Bytes as in PAGE.
-TENANT_PAGE = """
-SELECT query_id, seq, type, xid, size, body, found FROM (
+TENANT_PAGE = f"""
+SELECT query_id, seq, type, xid, size, head, body, found FROM (
     SELECT query_id, seq, type, xid, octet_length(body) AS size, count(*) OVER () AS found,
            CASE WHEN octet_length(body) <= $10 THEN body END AS body,
+           CASE WHEN octet_length(body) > $10 THEN substring(body FOR {HEAD_BYTES}) END AS head,
            row_number() OVER w AS n, sum(octet_length(body)) OVER w AS total
       FROM (
         SELECT e.query_id, e.seq, e.type, e.body, e.xid::text::bigint AS xid FROM events e
@@ -176,7 +181,7 @@ async def load_stream_page(tx: Tx, *, query_id: str, after: int, limit: int) -> 
 
 def _event_from_row(row: Any) -> JournalEvent:
     if row["body"] is None:
-        return LargeEvent(row["seq"], row["type"], row["size"])
+        return LargeEvent(row["seq"], row["type"], row["size"], row["head"])
     return StoredEvent(row["seq"], row["type"], row["body"])
 
 
@@ -261,13 +266,41 @@ async def load_scope(tx: Tx, *, work_id: str) -> Scope | None:
     return None if row is None or row["query_id"] is None else Scope(**row)
 
 
-NEXT_SEQ = "SELECT next_seq FROM queries WHERE tenant_id = $1 AND id = $2"
+QUERY_EVENT_HEAD = f"""
+SELECT substring(e.body FOR {HEAD_BYTES}) AS head, octet_length(e.body) AS size
+  FROM queries q LEFT JOIN events e ON e.tenant_id = $1 AND e.query_id = $2 AND e.seq = $3
+ WHERE q.tenant_id = $1 AND q.id = $2
+"""
+TENANT_EVENT_HEAD = f"""
+SELECT substring(body FOR {HEAD_BYTES}) AS head, octet_length(body) AS size
+  FROM events WHERE tenant_id = $1 AND query_id = $2 AND seq = $3 AND xid = $4::text::xid8
+"""
+NEWEST_EVENT = f"""
+SELECT xid::text::bigint AS xid, query_id, seq, substring(body FOR {HEAD_BYTES}) AS head, octet_length(body) AS size
+  FROM events WHERE tenant_id = $1 AND xid < $2::text::xid8 ORDER BY xid DESC, query_id DESC, seq DESC LIMIT 1
+"""
 
 
-async def load_next_seq(tx: Tx, *, query_id: str) -> int | None:
-    """Return the number of the query's next event, or None if the tenant has no such query."""
-    next_seq: int | None = await tx.value(NEXT_SEQ, tx.tenant, query_id)
-    return next_seq
+async def load_query_event_head(tx: Tx, *, query_id: str, seq: int) -> EventHead | None:
+    """Return the head of a query's event, which is empty if there is no such event. Return None if the tenant has no such
+    query."""
+    row = await tx.row(QUERY_EVENT_HEAD, tx.tenant, query_id, seq)
+    return None if row is None else EventHead(row["head"] or b"", row["size"] or 0)
+
+
+async def load_tenant_event_head(tx: Tx, *, position: TenantPosition) -> EventHead | None:
+    """Return the head of the event at this position, or None if there is no such event."""
+    xid, query_id, seq = position
+    row = await tx.row(TENANT_EVENT_HEAD, tx.tenant, query_id, seq, str(xid))
+    return None if row is None else EventHead(row["head"], row["size"])
+
+
+async def load_newest_event(tx: Tx, *, below: int) -> tuple[TenantPosition, EventHead] | None:
+    """Return the position and the head of the tenant's newest event from a transaction before `below`, or None."""
+    row = await tx.row(NEWEST_EVENT, tx.tenant, str(below))
+    if row is None:
+        return None
+    return (row["xid"], row["query_id"], row["seq"]), EventHead(row["head"], row["size"])
 
 
 IS_OVER_AFTER = """
@@ -284,13 +317,13 @@ async def is_over_after(tx: Tx, *, query_id: str, seq: int, types: Sequence[str]
     return is_over is None or is_over  # None: it was deleted
 
 
-GENERATION = "SELECT database_generation()"
+HISTORY = "SELECT database_generation() AS generation, database_timeline() AS timeline"
 OLDEST_OPEN_XID = "SELECT pg_snapshot_xmin(pg_current_snapshot())::text::bigint"
 
 
-async def load_generation(tx: Tx) -> str:
-    """Return the id of this history of the database; a restored database begins another one."""
-    return str(await tx.value(GENERATION))
+async def load_history(tx: Tx) -> History:
+    """Return which history of the database this transaction reads."""
+    return History(**await tx.row(HISTORY))
 
 
 async def oldest_open_xid(tx: Tx) -> int:

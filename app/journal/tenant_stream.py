@@ -11,8 +11,8 @@ import structlog
 from app.journal import frames
 from app.journal.event_stream import EventStream, KeyCheck, Rest, StreamSet, in_turns
 from app.journal.hub import Hub
-from app.journal.models import Event, EventFilter, JournalEvent, LargeEvent, TenantPosition
-from app.journal.reader import JournalReader
+from app.journal.models import Event, EventFilter, LargeEvent, TenantPosition
+from app.journal.reader import JournalReader, TenantEventPage
 
 log = structlog.get_logger(__name__)
 
@@ -50,21 +50,22 @@ class TenantFeed:
                 self.position = page.end(self.position)
                 self._has_news = self._has_news or not page.complete
                 if page.rows:
-                    await self._deliver(page.rows)
+                    await self._deliver(page)
         except Exception:
             log.exception("streams.poll_failed")
         finally:
             self._task = None
 
-    async def _deliver(self, rows: Sequence[tuple[TenantPosition, JournalEvent]]) -> None:
+    async def _deliver(self, page: TenantEventPage) -> None:
         """Send these events to all streams. Each stream reads a large one itself, and what follows it."""
         encoded: list[Frame] = []
         has_large = False
-        for at, event in rows:
+        for at, event in page.rows:
             if isinstance(event, LargeEvent):
                 has_large = True
                 break
-            encoded.append((at, frames.encode_event(self._reader.tenant_cursor(self._tenant, at), event)))
+            cursor = self._reader.tenant_cursor(self._tenant, page.history, at, event)
+            encoded.append((at, frames.encode_event(cursor, event)))
         data = b"".join(frame for _, frame in encoded)
         async for stream in in_turns(list(self.streams)):
             if stream in self.streams:
@@ -180,7 +181,9 @@ class TenantStream(EventStream):
                 continue
             rows = self._limited(page.rows)
             if rows:
-                batch = [(self._reader.tenant_cursor(tenant, at), at[1], e) for at, e in rows]
+                batch = [
+                    (self._reader.tenant_cursor(tenant, page.history, at, e), at[1], e) for at, e in rows
+                ]
                 async with contextlib.aclosing(frames.chunks(self._reader.bodies, tenant, batch)) as chunks:
                     async for chunk in chunks:
                         await self._write(chunk)

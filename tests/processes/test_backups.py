@@ -53,6 +53,7 @@ class Running:
     service: Service
     query: str
     cursor: str
+    tenant_cursor: str
     artifact: str
     body: bytes
 
@@ -74,7 +75,7 @@ def running() -> Iterator[Running]:
         do("PUT", f"/threads/{home}/files/a.bin", content=body)
         named = {"threadId": home, "channel": "design", "path": "a.bin"}
         artifact = do("POST", "/artifacts", json=named)["id"]
-        yield Running(at, service, query, cursor, artifact, body)
+        yield Running(at, service, query, cursor, do("GET", "/events")["nextCursor"], artifact, body)
 
 
 @pytest.mark.long
@@ -114,7 +115,8 @@ def test_a_running_service_is_backed_up_and_restored_elsewhere(running: Running)
     with serving(at / "2") as service, client(service) as http:
         http.headers["plangate-tenant"] = "local"
         assert http.get(f"/artifacts/{running.artifact}/content").content == running.body
-        stale = http.get(f"/queries/{running.query}/events?after={running.cursor}")
+        assert http.get(f"/queries/{running.query}/events?after={running.cursor}").json()["events"] == []
+        stale = http.get(f"/events?after={running.tenant_cursor}")
         assert (stale.status_code, stale.json()["type"].rpartition("/")[2]) == (409, "history_rewound")
         started = http.post("/queries", json={"prompt": "hi"}).raise_for_status().json()
         assert http.get(f"/queries/{started['id']}?waitMs=20000").json()["status"] == "succeeded"

@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 
 from app.journal import frames, store
-from app.journal.models import LARGE_EVENT_BYTES, LargeEvent, StoredEvent
+from app.journal.models import HEAD_BYTES, LARGE_EVENT_BYTES, LargeEvent, StoredEvent
 from app.journal.shared_bodies import EventDeleted, SharedBodies
 
 MEBIBYTE = 1024 * 1024
 BODY = b'{"type":"custom","data":"' + b"x" * (4 * MEBIBYTE) + b'"}'
-LARGE = LargeEvent(7, "custom", len(BODY))
+LARGE = LargeEvent(7, "custom", len(BODY), BODY[:HEAD_BYTES])
 
 
 class Journal:

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from app.events import CustomEvent, TextEvent
 from app.journal.hub import MAX_RING_BYTES, QueryFeed
 from app.journal.models import (
+    HEAD_BYTES,
     LARGE_EVENT_BYTES,
     Delta,
     Event,
@@ -124,6 +125,6 @@ def test_a_channel_does_not_keep_large_events() -> None:
     channel = QueryFeed()
     filled(channel, 1, 1)
     filled(channel, 2, 1, LARGE_EVENT_BYTES + 1)
-    large = LargeEvent(2, "text", LARGE_EVENT_BYTES + 1)
+    large = LargeEvent(2, "text", LARGE_EVENT_BYTES + 1, b"x" * HEAD_BYTES)
     assert channel.after(1) == Page([large], complete=True)
     assert channel.size == 10
