@@ -395,7 +395,8 @@ def assemble(
         "plangate_wake": worker.on_notify,
         "plangate_calls": call_notifications.on_notify,
     }
-    listener = Listener(site.listen_dsn, channels, gap)
+    listener = Listener(site.listen_dsn, channels, gap, db.accept_connection)
+    db.on_promotion(streams.rewind)
     return Services(
         db=db,
         api=ApiContext(db, tenancy, signer, public_url=public_url),

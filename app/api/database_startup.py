@@ -10,6 +10,7 @@ from typing import Any, Final
 
 import asyncpg
 
+from app.base.postgres import hosts
 from app.base.postgres.database import SESSION_PARAMETERS, connect_session, is_outage
 from app.base.postgres.migrate import migrate
 from app.deployment import Deployment
@@ -116,7 +117,7 @@ def _access_denied(variable: str, error: Exception) -> SystemExit:
 
 
 async def _connect(dsn: str, *, session: bool) -> Any:
-    return await (connect_session(dsn) if session else asyncpg.connect(dsn, timeout=5, command_timeout=5))
+    return await (connect_session(dsn) if session else hosts.connect(dsn, timeout=5, command_timeout=5))
 
 
 async def _check_pooler(site: Deployment, dsn: str, variable: str, *, session: bool = True) -> None:

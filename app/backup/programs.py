@@ -13,6 +13,7 @@ from urllib.parse import unquote
 
 from app.backup.errors import BackupError
 from app.base.embedded_postgres import binaries
+from app.base.postgres.hosts import primary_address
 
 _PROGRAMS = ("pg_dump", "pg_restore", "psql")
 CONNECT_SECONDS = 10
@@ -78,7 +79,7 @@ def _look(folder: Path) -> Programs | None:
 def login(dsn: str) -> tuple[str, Mapping[str, str]]:
     """Return a connection string for a command line, and the environment that has its password: everybody on a
     machine can read the command lines of its processes."""
-    scheme, _, rest = dsn.partition("://")
+    scheme, _, rest = primary_address(dsn).partition("://")
     address, question, query = rest.partition("?")
     netloc, slash, database = address.partition("/")
     userinfo, at, hosts = netloc.rpartition("@")

@@ -8,8 +8,6 @@ import secrets
 from pathlib import Path
 from typing import Any
 
-import asyncpg
-
 from app.backup import archive, programs, store
 from app.backup.archive import Manifest
 from app.backup.children import running
@@ -17,6 +15,7 @@ from app.backup.copying import copy_bodies
 from app.backup.errors import BackupError
 from app.base.blobs.local import LocalBlobs
 from app.base.blobs.store import BlobStore
+from app.base.postgres import hosts
 from app.base.postgres.migrate import MIGRATION_LOCK, schema_revisions
 from app.base.sealing import Sealer, UnsealError, derive_key
 
@@ -61,7 +60,7 @@ async def restore(folder: Path, manifest: Manifest, dsn: str, blobs: BlobStore) 
         BackupError: the database is not empty, or does not take the backup.
         StoreUnavailable: the bodies cannot be stored.
     """
-    connection = await asyncpg.connect(dsn, timeout=programs.CONNECT_SECONDS)
+    connection = await hosts.connect(dsn, timeout=programs.CONNECT_SECONDS)
     try:
         await connection.execute(store.LET_IT_TAKE_TIME)
         # Processes of the service that start now wait for this lock before they create a schema.

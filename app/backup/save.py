@@ -16,8 +16,6 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-import asyncpg
-
 from app.backup import archive, programs, store
 from app.backup.archive import Bodies, Body, Manifest
 from app.backup.children import running
@@ -25,6 +23,7 @@ from app.backup.copying import copy_bodies
 from app.backup.errors import BackupError
 from app.base.blobs.local import LocalBlobs
 from app.base.blobs.store import StoreUnavailable
+from app.base.postgres import hosts
 
 READ_AT_ONCE = 1000
 
@@ -36,7 +35,7 @@ async def save(dsn: str, blobs: str, to: Path, version: str) -> Manifest:
         BackupError: nothing was saved; the message says why.
         StoreUnavailable: the bodies cannot be read, or the disk of the backup is full.
     """
-    connection = await asyncpg.connect(dsn, timeout=programs.CONNECT_SECONDS)
+    connection = await hosts.connect(dsn, timeout=programs.CONNECT_SECONDS)
     try:
         await connection.execute(store.LET_IT_TAKE_TIME)
         facts = await connection.fetchrow(store.FACTS)

@@ -11,15 +11,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import asyncpg
-
 from app.api.database_startup import migrate_database, prepare_database
 from app.api.http import create_app
 from app.artifacts.verify import export_heads, heads, problems, read_exported_heads
 from app.assembly import Services, assemble
 from app.base import embedded_postgres
 from app.base.errors import Invalid, NotFound, Unauthenticated
-from app.base.postgres.database import TENANT_ID
+from app.base.postgres import hosts
+from app.base.postgres.database import CONNECT_TIMEOUT_S, TENANT_ID
 from app.base.responses import to_wire
 from app.catalog.files import resolve_files, source_kind
 from app.catalog.models import SOURCE_NAME, Source
@@ -57,7 +56,7 @@ async def set_tenant(
     site = find_deployment(settings)
     try:
         await migrate_database(site, wait_s=0)
-        connection = await asyncpg.connect(site.migrate_dsn)
+        connection = await hosts.connect(site.migrate_dsn, timeout=CONNECT_TIMEOUT_S)
         try:
             if not await replace_settings(connection, tenant, limits=limits, floor=floor):
                 raise NotFound(NO_TENANT.format(tenant))

@@ -136,6 +136,11 @@ class StreamSet:
 
         await asyncio.gather(*(check_next() for _ in range(min(CONCURRENT_KEY_CHECKS, len(self._keys)))))
 
+    def finish_all(self) -> None:
+        """End all streams after what was sent."""
+        for stream in list(self._sent_at):
+            stream.finish()
+
     # -- the end of the process ------------------------------------------------------------------------------
 
     async def drain(self) -> None:

@@ -213,6 +213,11 @@ class Hub:
             for watcher in self._tenants.get(tenant, ()):
                 watcher.notify(None)
 
+    def forget_events(self) -> None:
+        """Drop the events of all queries."""
+        for feed in self._feeds.values():
+            feed.clear()
+
     def wake_all(self) -> None:
         """Notify all readers of queries, because the process stops."""
         for feed in self._feeds.values():

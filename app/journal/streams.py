@@ -79,6 +79,12 @@ class Streams:
             self._hub.wake_all()
             self._drain = asyncio.create_task(self._set.drain(), name="drain-streams")
 
+    def rewind(self) -> None:
+        """End all streams, and forget the events in memory: a promoted standby may not have them. Readers resume with their
+        cursors, which are compared with the events that are there."""
+        self._hub.forget_events()
+        self._set.finish_all()
+
     async def aclose(self) -> None:
         self.drain()
         for task in self._tasks:

@@ -307,16 +307,17 @@ async def begin(request: Request, caller: Caller, identity: bytes | None = None)
     its body. Raise RepeatedRequest for a repeated key.
     """
     key = await _key(request, caller, identity)
-    async with api_context(request).db.transaction(caller.tenant) as tx:
+    async with api_context(request).db.transaction(caller.tenant, acknowledges=request.method != "GET") as tx:
         response = None if key is None else await idempotency.begin(tx, key)
         if response is not None and response.body is None:
             raise Conflict(
                 "This Idempotency-Key already made an object whose answer carried a secret and was not kept.",
                 extra={"id": response.object_id},
             )
-        if response is not None:
-            raise RepeatedRequest(response)
-        yield Operation(request, caller, tx, key)
+        if response is None:
+            yield Operation(request, caller, tx, key)
+    if response is not None:
+        raise RepeatedRequest(response)
 
 
 async def raise_if_repeated(request: Request, caller: Caller) -> None:

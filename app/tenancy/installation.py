@@ -6,18 +6,18 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
-import asyncpg
-
 from app.base.ids import new_id
+from app.base.postgres import hosts
 from app.base.sealing import Sealer, UnsealError, derive_key
 from app.tenancy import installation_store
 
 MARKER = b"plangate"
+CONNECT_TIMEOUT_S = 60.0
 
 
 @asynccontextmanager
 async def _connect(dsn: str) -> AsyncIterator[Any]:
-    connection = await asyncpg.connect(dsn)
+    connection = await hosts.connect(dsn, timeout=CONNECT_TIMEOUT_S)
     try:
         yield connection
     finally:

@@ -9,6 +9,7 @@ from typing import Any
 import asyncpg
 
 from app.base.postgres.database import SessionConnection, TypeDefinitions, connect_session
+from app.base.postgres.hosts import Accept
 
 AfterStatement = Callable[[], Awaitable[None]]
 
@@ -59,9 +60,9 @@ class Faults:
     faults: list[Fault] = field(default_factory=list)
     probes: list[Probe] = field(default_factory=list)
 
-    async def connect(self, dsn: str, _types: TypeDefinitions) -> Any:
+    async def connect(self, dsn: str, _types: TypeDefinitions, accept: Accept) -> Any:
         """Open a connection of the pool."""
-        connection = await connect_session(dsn, TYPES, FaultyConnection)
+        connection = await connect_session(dsn, TYPES, accept, FaultyConnection)
         connection.faults = self
         return connection
 
@@ -117,14 +118,14 @@ class Faults:
 class FaultyConnection(SessionConnection):
     """A connection of the pool that injects the faults of its process."""
 
-    faults: Faults
+    faults = Faults()  # none until the connection is open
     transaction_sql: str | None = None  # what the open transaction has sent
 
     async def _send(self, sql: str, statement: Callable[[], Awaitable[Any]]) -> Any:
         if sql.startswith("BEGIN"):
             self.transaction_sql = ""
         earlier = self.transaction_sql or ""
-        if sql in ("COMMIT", "ROLLBACK"):
+        if sql.endswith(("COMMIT", "ROLLBACK")):
             self.transaction_sql = None
         elif self.transaction_sql is not None:
             self.transaction_sql += sql

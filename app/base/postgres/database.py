@@ -23,6 +23,7 @@ from sqlalchemy.exc import TimeoutError as PoolTimeout
 
 from app.base.errors import TransactionConflict, Unavailable
 from app.base.metrics import Metrics
+from app.base.postgres import hosts
 from app.base.postgres.pool import ConnectionPool, PooledConnection
 
 log = structlog.get_logger(__name__)
@@ -32,6 +33,12 @@ TENANT_ID = re.compile(r"[a-z0-9][a-z0-9_-]{0,62}\Z")
 MAX_TRANSACTION_S = 4.0  # so that a request is answered within five seconds even if the database hangs
 
 OUTAGE_LOG_INTERVAL_S = 30.0
+CONNECT_TIMEOUT_S = 5.0
+
+# Without a prepared statement: a pooler may not know its name. NULL on a standby.
+TIMELINE = """
+SELECT CASE WHEN NOT pg_is_in_recovery() THEN substr(pg_walfile_name(pg_current_wal_lsn()), 1, 8) END
+"""
 
 SESSION_PARAMETERS = {
     "application_name": "plangate",
@@ -72,7 +79,18 @@ def is_outage(error: BaseException) -> bool:
     return isinstance(error, OUTAGE_ERRORS)
 
 
+# Ends with a commit that waits for the synchronous standby, if there is one: the standby then has all earlier commits, too.
+# A transaction that has written waits anyway.
+ACKNOWLEDGE = """
+SELECT pg_logical_emit_message(true, 'plangate', 'acknowledge')
+ WHERE current_setting('synchronous_standby_names') <> '' AND pg_current_xact_id_if_assigned() IS NULL
+"""
+
 CommitListener = Callable[[str, Sequence[Any]], None]
+
+
+class OldTimeline(ConnectionError):
+    """The server is a primary of the past: another one was promoted since, and this process has seen it."""
 
 
 class StatementTimeout(Exception):
@@ -140,6 +158,8 @@ class Database:
         self.metrics = metrics
         self._listeners: list[CommitListener] = []
         self._next_outage_log = 0.0
+        self._timeline: str | None = None
+        self._promotion_listeners: list[Callable[[], None]] = []
 
     def on_report(self, listener: CommitListener) -> None:
         """Register a listener, called with the tenant and the reports of a transaction once it is durable.
@@ -153,12 +173,37 @@ class Database:
         for listener in self._listeners:
             listener(tenant, reports)
 
+    def on_promotion(self, listener: Callable[[], None]) -> None:
+        """Register a listener, called before a connection to a promoted standby is used for the first time. What this process
+        has in memory may be lost there. It must return immediately and must not raise."""
+        self._promotion_listeners.append(listener)
+
+    async def accept_connection(self, raw: Any) -> None:
+        """Compare the timeline of a new connection's server with the one that this process knows. Raise OldTimeline for an
+        older one."""
+        timeline: str | None = await raw.fetchval(TIMELINE)
+        if timeline is None or timeline == self._timeline:
+            return
+        if self._timeline is not None and timeline < self._timeline:
+            raise OldTimeline(
+                f"the server is on timeline {timeline}, and another one was on {self._timeline}"
+            )
+        is_promoted = self._timeline is not None
+        self._timeline = timeline
+        if is_promoted:
+            log.warning("database.promoted")
+            for listener in self._promotion_listeners:
+                listener()
+
     @asynccontextmanager
-    async def transaction(self, tenant: str) -> AsyncIterator[Tx]:
+    async def transaction(self, tenant: str, *, acknowledges: bool = False) -> AsyncIterator[Tx]:
         """Open a transaction for `tenant` ('' for functions that span tenants).
 
         Commit at the end of the block and roll back on any error. Raise Unavailable if the database is
-        unreachable.
+        unreachable, or the synchronous standby did not confirm the commit in time.
+
+        With `acknowledges`, the caller will report what it has read here as durable, even if this transaction writes nothing:
+        an earlier commit may not have waited for the standby to its end.
         """
         if tenant and not TENANT_ID.match(tenant):
             raise ValueError(f"not a tenant id: {tenant!r}")
@@ -169,7 +214,8 @@ class Database:
                     raw, f"BEGIN; SET LOCAL ROLE plangate_app; SET LOCAL plangate.tenant = '{tenant}'"
                 )
                 yield tx
-                await _execute(raw, "COMMIT")
+                await _execute(raw, f"{ACKNOWLEDGE}; COMMIT" if acknowledges else "COMMIT")
+                await _wait_for_standby(raw)
             except BaseException:
                 tx.run_hooks(durable=False)
                 raise
@@ -184,7 +230,9 @@ class Database:
         unreachable.
         """
         async with self._acquire_connection() as raw:
-            return list(await raw.fetch(statement, *args))
+            rows = list(await raw.fetch(statement, *args))
+            await _wait_for_standby(raw)
+            return rows
 
     async def ping(self) -> None:
         """Raise Unavailable if the database is unreachable."""
@@ -204,8 +252,8 @@ class Database:
                 raw = connection.raw
                 try:
                     yield raw
-                except BaseException:
-                    if deadline.expired():
+                except BaseException as error:
+                    if deadline.expired() or isinstance(error, asyncpg.ReadOnlySQLTransactionError):
                         raw.terminate()  # a server that does not respond would not roll back either
                     await _roll_back(connection)
                     raise
@@ -233,6 +281,14 @@ class Database:
 
 async def _execute(raw: Any, sql: str) -> None:
     await raw.execute(sql)
+
+
+async def _wait_for_standby(raw: Any) -> None:
+    """Return once the synchronous standby has what this connection committed, if the wait of a commit was cut short."""
+    while raw.was_cut_short:
+        log.warning("database.standby_wait_cut")
+        raw.was_cut_short = False
+        await _execute(raw, ACKNOWLEDGE)
 
 
 async def _roll_back(connection: PooledConnection) -> None:
@@ -274,6 +330,13 @@ class SessionConnection(asyncpg.Connection):  # type: ignore[misc]
     """
 
     types: TypeDefinitions
+    was_cut_short = False
+    """Whether a commit returned before the synchronous standby had it, because somebody canceled its wait."""
+
+    def note_log_message(self, _connection: Any, message: Any) -> None:
+        """Handle a warning of the server. Its text depends on the language of the server."""
+        if getattr(message, "server_source_function", None) == "SyncRepWaitForLSN":
+            self.was_cut_short = True
 
     async def _introspect_types(self, typeoids: set[int], timeout: float | None) -> tuple[Any, Any]:
         oids = frozenset(typeoids)
@@ -284,26 +347,30 @@ class SessionConnection(asyncpg.Connection):  # type: ignore[misc]
         return rows, statement
 
 
-Connect = Callable[[str, TypeDefinitions], Awaitable[Any]]
+Connect = Callable[[str, TypeDefinitions, hosts.Accept], Awaitable[Any]]
 
 
 async def connect_session(
     dsn: str,
     types: TypeDefinitions | None = None,
+    accept: hosts.Accept | None = None,
     connection_class: type[SessionConnection] = SessionConnection,
 ) -> Any:
     """Return a connection as the pool opens it, with the session parameters of the service.
 
-    `types`: the definitions that the connections of the pool share.
+    `types`: the definitions that the connections of the pool share. `accept` raises an error for a server that must not be
+    used.
     """
-    connection = await asyncpg.connect(
+    connection = await hosts.connect(
         dsn,
-        timeout=5,
+        timeout=CONNECT_TIMEOUT_S,
+        accept=accept,
         command_timeout=5,
         server_settings=SESSION_PARAMETERS,
         connection_class=connection_class,
     )
     connection.types = {} if types is None else types
+    connection.add_log_listener(connection.note_log_message)
     return connection
 
 
@@ -323,5 +390,9 @@ def open_database(
             types.clear()
             raise InvalidatePoolError
 
-    pool = ConnectionPool(lambda: connect(dsn, types), reject_closed, size=size)
-    return Database(pool, metrics or Metrics())
+    async def accept(raw: Any) -> None:
+        await database.accept_connection(raw)
+
+    pool = ConnectionPool(lambda: connect(dsn, types, accept), reject_closed, size=size)
+    database = Database(pool, metrics or Metrics())
+    return database

@@ -11,6 +11,7 @@ import asyncpg
 import structlog
 
 from app.base.logs.processors import Throttle
+from app.base.postgres import hosts
 
 log = structlog.get_logger(__name__)
 
@@ -29,8 +30,16 @@ class Listener:
     """Keep LISTEN alive through outages. `on_gap` is called after each (re)connect: notifications may have
     been lost."""
 
-    def __init__(self, dsn: str, channels: Mapping[str, NotifyCallback], on_gap: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        dsn: str,
+        channels: Mapping[str, NotifyCallback],
+        on_gap: Callable[[], None],
+        accept: hosts.Accept | None = None,
+    ) -> None:
+        """`accept` raises an error for a server that must not be used."""
         self._dsn = dsn
+        self._accept = accept
         self._channels = channels
         self._on_gap = on_gap
         self._task: asyncio.Task[None] | None = None
@@ -49,7 +58,7 @@ class Listener:
         delay = 0.1
         while True:
             try:
-                connection = await asyncpg.connect(self._dsn, timeout=5)
+                connection = await hosts.connect(self._dsn, timeout=5, accept=self._accept)
             except CONNECTION_ERRORS as error:
                 if self._outage_throttle.allow():
                     log.warning("listener.outage", error=error)

@@ -7,12 +7,12 @@ import hashlib
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-import asyncpg
 from sqlalchemy import Connection
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.util import await_only
 
 from app.base.errors import Unavailable
+from app.base.postgres import hosts
 
 if TYPE_CHECKING:
     from sqlalchemy.ext.asyncio import AsyncEngine
@@ -71,14 +71,12 @@ def _load(dsn: str) -> AsyncEngine:
     import alembic.runtime.migration  # noqa: F401, PLC0415
     from sqlalchemy.ext.asyncio import create_async_engine  # noqa: PLC0415
 
-    return create_async_engine(
-        "postgresql+asyncpg://", async_creator=lambda: asyncpg.connect(dsn, timeout=10)
-    )
+    return create_async_engine("postgresql+asyncpg://", async_creator=lambda: hosts.connect(dsn, timeout=10))
 
 
 async def _is_up_to_date(dsn: str) -> bool:
     """Return whether there is nothing to do. Most starts find it so, and need not load Alembic."""
-    connection = await asyncpg.connect(dsn, timeout=10)
+    connection = await hosts.connect(dsn, timeout=10)
     try:
         if await connection.fetchval("SELECT to_regclass('schema_code') IS NULL"):
             return False
