@@ -19,6 +19,7 @@ from app.base.errors import MAX_DETAIL_CHARS, MAX_LISTED_ERRORS, list_errors, tr
 from app.base.json import strict_json
 from app.base.logs.processors import HTTP_METHODS, log_ids
 from app.base.postgres.database import is_outage
+from app.base.postgres.health import HealthMonitor
 from app.tenancy.http import RepeatedRequest
 
 log = structlog.get_logger(__name__)
@@ -41,6 +42,7 @@ STATUS_BY_ERROR: dict[type[errors.PlangateError], int] = {
 }
 PROBLEM_MEDIA_TYPE = "application/problem+json"
 INTERNAL_ERROR = "internal_error"
+OPERATIONS_PATHS = ("/healthz", "/readyz", "/metrics")
 SLUG_BY_STATUS = {404: "not_found", 405: "method_not_allowed", 400: "malformed", 413: "too_large"}
 
 
@@ -163,14 +165,19 @@ async def unexpected_error_response(request: Request, error: Exception) -> Respo
 
 
 class ShutdownResponder:
-    """Answer requests that are still in progress when the service stops, such as one with a slow body. This is not a defect,
-    so nothing is logged."""
+    """Answer with a 503 the requests that a stopping service does not carry out: those that arrive after its drain time,
+    before anything else is done, and those that are still in progress when it stops, such as one with a slow body. This
+    is not a defect, so nothing is logged."""
 
-    def __init__(self, app: ASGIApp, draining: asyncio.Event) -> None:
+    def __init__(self, app: ASGIApp, health: HealthMonitor, draining: asyncio.Event) -> None:
         self._app = app
+        self._health = health
         self._draining = draining
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if self._health.refusing and scope["type"] == "http" and scope["path"] not in OPERATIONS_PATHS:
+            await self._refuse(scope, receive, send)
+            return
         has_begun = False
 
         async def sending(message: Message) -> None:
@@ -186,8 +193,11 @@ class ShutdownResponder:
             if (
                 not has_begun
             ):  # else the server closes the connection short of the answer, and says so in a line
-                over = errors.Unavailable("The service is shutting down: send the request again.")
-                await (await plangate_error_response(Request(scope), over))(scope, receive, send)
+                await self._refuse(scope, receive, send)
+
+    async def _refuse(self, scope: Scope, receive: Receive, send: Send) -> None:
+        over = errors.Unavailable("The service is shutting down: send the request again.")
+        await (await plangate_error_response(Request(scope), over))(scope, receive, send)
 
 
 def request_log_fields(request: Request) -> dict[str, str]:

@@ -86,7 +86,9 @@ def create_app(services: Services | None = None) -> FastAPI:
         api.state.services = services
         api.state.context = services.api
         api.state.metrics = metrics.MetricsEndpoint(services, services.metrics_token)
-        api.add_middleware(errors.ShutdownResponder, draining=services.streams.draining)
+        api.add_middleware(
+            errors.ShutdownResponder, health=services.health, draining=services.streams.draining
+        )
         cross_origin.install(api, services.cors_origins)
         if services.api.public_url is not None and services.api.public_url.path:
             api.add_middleware(PublicPath, prefix=services.api.public_url.path)

@@ -43,6 +43,8 @@ log = structlog.get_logger(__name__)
 CHILD_ARGV = (sys.executable, "-P", "-m", "app.api.child_process")
 KEEP_POSTGRES_EVERY_S = 2.0
 DRAIN_S = 5.0
+REFUSING_S = 1.0
+"""How long a process answers every request with a 503 after its drain time, before its listener closes."""
 _stop_requested = threading.Event()
 
 
@@ -203,20 +205,31 @@ class _Server(uvicorn.Server):
             await self._drain()
 
     async def _drain(self) -> None:
-        """Keep serving while load balancers see the change of /readyz. Each response closes its connection, so that no
-        proxy sends a request over a connection that is about to be closed."""
+        """Keep serving while load balancers see the change of /readyz, then refuse requests for a moment, so that a proxy
+        that does not probe passes them on and learns to leave this process out. Each response closes its connection, so
+        that no proxy sends a request over a connection that is about to be closed."""
         log.info("service.draining")
         self.config.encoded_headers.append((b"connection", b"close"))
+        await self._tick(self._drain_s)
+        self._services.health.refusing = True
+        self._end_streams()
+        await self._tick(REFUSING_S)
+        self._drain_over = True
+
+    async def _tick(self, seconds: float) -> None:
+        """Let the server run this long, or until the drain is ended."""
         loop = asyncio.get_running_loop()
-        ends = loop.time() + self._drain_s
+        ends = loop.time() + seconds
         while not self._drain_over and loop.time() < ends:
             await self.on_tick(0)  # writes the headers that every response gets
             await asyncio.sleep(0.1)
-        self._drain_over = True
 
-    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+    def _end_streams(self) -> None:
         self._services.streams.drain()
         self._services.call_notifications.close()
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        self._end_streams()
         await super().shutdown(sockets)
 
 

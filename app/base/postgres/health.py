@@ -33,12 +33,14 @@ class HealthMonitor:
     """The state of a process and its database.
 
     `draining` is set when the process was asked to stop: it still serves but should get no more requests.
+    `refusing` is set when its drain time is over: it answers every request with a 503 until its listener closes.
     Reads are checked on request; writes at most once a second, in the background, and only while there are
     requests.
     """
 
     def __init__(self, db: Database) -> None:
         self.draining = False
+        self.refusing = False
         self._db = db
         self._schema_check: asyncio.Task[None] | None = None
         self._write_check: asyncio.Task[None] | None = None

@@ -182,9 +182,9 @@ class House:
             self.until_ready()
         return self.service
 
-    def serve_at(self, port: int, *, wait: bool = True) -> Process:
+    def serve_at(self, port: int, *flags: str, wait: bool = True) -> Process:
         """Start one more service, on a port of its own. It is ready when this returns, unless told not to `wait`."""
-        arguments = ["serve", "--port", str(port), "--data-dir", str(self.data_dir)]
+        arguments = ["serve", "--port", str(port), "--data-dir", str(self.data_dir), *flags]
         service = self._start_app(f"service-{port}", arguments)
         if not wait:
             return service
@@ -350,8 +350,9 @@ class House:
         asked = {"runtimeId": runtime_id, "prompt": text, "threadKey": uuid.uuid4().hex, **more}
         return str(self.post("/queries", asked, 202)["id"])
 
-    def follow(self, query_id: str, after: str | None = None) -> Reader:
-        reader = Reader(self.url, self.key, query_id, after)
+    def follow(self, query_id: str, after: str | None = None, url: str | None = None) -> Reader:
+        """Read the events of a query, at `url` if that is not where the service is."""
+        reader = Reader(url or self.url, self.key, query_id, after)
         self._readers.append(reader)
         return reader
 
