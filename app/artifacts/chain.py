@@ -45,6 +45,15 @@ class ChainHead:
 
 
 @dataclass(frozen=True, slots=True)
+class MovedHead:
+    """The end that a chain had in another deployment, before its tenant was moved."""
+
+    thread_id: str
+    head: ChainHead
+    seal: bytes
+
+
+@dataclass(frozen=True, slots=True)
 class Tombstone:
     """The end of the chain of a deleted thread. `is_back`: the thread has a chain again."""
 
@@ -67,6 +76,10 @@ class Chainer:
     def seal(self, tenant: str, thread_id: str, head: ChainHead) -> bytes:
         """Return the MAC of a tombstone: the service itself removed the whole chain."""
         return self._mac(b"tombstone", tenant, thread_id, head.n, head.mac, b"")
+
+    def seal_link(self, tenant: str, thread_id: str, head: ChainHead) -> bytes:
+        """Return the MAC of the end that a chain had in another deployment."""
+        return self._mac(b"link", tenant, thread_id, head.n, head.mac, b"")
 
     def _mac(self, what: bytes, tenant: str, thread_id: str, n: int, before: bytes, record: bytes) -> bytes:
         parts = (what, tenant.encode(), thread_id.encode(), n.to_bytes(8), before, record)

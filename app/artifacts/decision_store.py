@@ -25,6 +25,11 @@ SELECT d.id, n, record, previous, mac, kind, d.artifact_id, d.thread_id, call_id
        ARRAY(SELECT c.over_id FROM artifact_choices c WHERE c.tenant_id = $1 AND c.decision_id = d.id) AS over_ids
   FROM artifact_decisions d WHERE d.tenant_id = $1 AND d.thread_id = $2 AND n > $3 ORDER BY n LIMIT $4
 """
+# For the owner of the database only, while a tenant is imported.
+REPLACE_MACS = """
+UPDATE artifact_decisions d SET previous = m.previous, mac = m.mac
+  FROM unnest($2::text[], $3::bytea[], $4::bytea[]) AS m(id, previous, mac) WHERE d.tenant_id = $1 AND d.id = m.id
+"""
 UNCHAINED = """
 SELECT DISTINCT thread_id FROM artifact_decisions d WHERE d.tenant_id = $1 AND NOT EXISTS (
  SELECT FROM artifact_chains c WHERE c.tenant_id = $1 AND c.thread_id = d.thread_id) ORDER BY thread_id
@@ -63,6 +68,11 @@ async def links(tx: Tx, *, thread_id: str, after: int, limit: int) -> list[Store
         StoredLink(row["id"], row["n"], row["record"], row["previous"], row["mac"], dict(row))
         for row in await tx.fetch(LINKS, tx.tenant, thread_id, after, limit)
     ]
+
+
+async def replace_macs(tx: Tx, *, macs: Sequence[tuple[str, bytes, bytes]]) -> None:
+    """Replace the MACs of decisions: the id, the MAC of the record before it, and its own."""
+    await tx.run(REPLACE_MACS, tx.tenant, *([mac[n] for mac in macs] for n in range(3)))
 
 
 async def unchained_threads(tx: Tx) -> Sequence[str]:

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Any, Final
 
-from app.artifacts.chain import START, ChainHead, ChainLink, StoredLink, Tombstone
+from app.artifacts.chain import START, ChainHead, ChainLink, MovedHead, StoredLink, Tombstone
 from app.artifacts.models import (
     Artifact,
     ArtifactFilter,
@@ -204,6 +204,22 @@ SELECT thread_id, n, mac, seal,
        EXISTS (SELECT FROM artifact_chains c WHERE c.tenant_id = $1 AND c.thread_id = d.thread_id AND {NOT_DELETED}) AS is_back
   FROM artifact_tombstones d WHERE d.tenant_id = $1 AND thread_id > $2 ORDER BY thread_id LIMIT $3
 """
+CHAIN_LINKS = """
+SELECT thread_id, n, mac, seal FROM artifact_chain_links
+ WHERE tenant_id = $1 AND (thread_id, n, mac) > ($2, $3, $4) ORDER BY thread_id, n, mac LIMIT $5
+"""
+# For the owner of the database only, while a tenant is imported.
+REPLACE_MACS = """
+UPDATE artifacts a SET previous = m.previous, mac = m.mac
+  FROM unnest($2::text[], $3::bytea[], $4::bytea[]) AS m(id, previous, mac) WHERE a.tenant_id = $1 AND a.id = m.id
+"""
+ADD_CHAIN_LINK = """
+INSERT INTO artifact_chain_links (tenant_id, thread_id, n, mac, seal) VALUES ($1, $2, $3, $4, $5) ON CONFLICT DO NOTHING
+"""
+REPLACE_LINK_SEAL = """
+UPDATE artifact_chain_links SET seal = $5 WHERE tenant_id = $1 AND thread_id = $2 AND n = $3 AND mac = $4
+"""
+REPLACE_TOMBSTONE_SEAL = "UPDATE artifact_tombstones SET seal = $3 WHERE tenant_id = $1 AND thread_id = $2"
 HEAD = "SELECT n, mac FROM artifact_chains c WHERE c.tenant_id = $1 AND c.thread_id = $2"
 HEAD_NOT_DELETED = f"{HEAD} AND {NOT_DELETED}"
 DELETE = "SELECT delete_artifacts($1, $2, $3, $4)"
@@ -474,3 +490,30 @@ async def head(tx: Tx, *, thread_id: str, deleted: bool = False) -> ChainHead | 
 async def delete(tx: Tx, *, thread_id: str, head: ChainHead, seal: bytes) -> bool:
     """Delete the records of a thread and leave a tombstone. Return whether the chain still ended at `head`."""
     return bool(await tx.value(DELETE, thread_id, head.n, head.mac, seal))
+
+
+async def chain_links(tx: Tx, *, after: MovedHead | None, limit: int) -> list[MovedHead]:
+    """Return the ends that chains had in other deployments, ordered by thread, number and MAC."""
+    position = ("", 0, b"") if after is None else (after.thread_id, after.head.n, after.head.mac)
+    return [
+        MovedHead(row["thread_id"], ChainHead(row["n"], row["mac"]), row["seal"])
+        for row in await tx.fetch(CHAIN_LINKS, tx.tenant, *position, limit)
+    ]
+
+
+async def replace_macs(tx: Tx, *, macs: Sequence[tuple[str, bytes, bytes]]) -> None:
+    """Replace the MACs of records: the id, the MAC of the record before it, and its own."""
+    await tx.run(REPLACE_MACS, tx.tenant, *([mac[n] for mac in macs] for n in range(3)))
+
+
+async def add_chain_link(tx: Tx, *, moved: MovedHead) -> None:
+    """Record where a chain ended in another deployment. Recording the same end again changes nothing."""
+    await tx.run(ADD_CHAIN_LINK, tx.tenant, moved.thread_id, moved.head.n, moved.head.mac, moved.seal)
+
+
+async def replace_link_seal(tx: Tx, *, moved: MovedHead, seal: bytes) -> None:
+    await tx.run(REPLACE_LINK_SEAL, tx.tenant, moved.thread_id, moved.head.n, moved.head.mac, seal)
+
+
+async def replace_tombstone_seal(tx: Tx, *, thread_id: str, seal: bytes) -> None:
+    await tx.run(REPLACE_TOMBSTONE_SEAL, tx.tenant, thread_id, seal)

@@ -9,7 +9,7 @@ from typing import Any, Final, TypeVar
 import orjson
 
 from app.artifacts import decision_store, store
-from app.artifacts.chain import ChainCheck, Chainer, ChainHead, ChainLink, StoredLink, Tombstone
+from app.artifacts.chain import ChainCheck, Chainer, ChainHead, ChainLink, MovedHead, StoredLink, Tombstone
 from app.artifacts.models import load_record
 from app.base.clock import rfc3339
 from app.base.errors import Invalid
@@ -65,46 +65,80 @@ async def problems(
     """Yield each problem with its tenant."""
     tenants = await store.tenants(db)
     for tenant in tenants:
-        expected = dict(exported.get(tenant, {}))
-        async for thread_id, _ in _chains(db, tenant, rows_per_page):
-            check, end = ChainCheck(chainer, tenant, thread_id), None
-            known = expected.get(thread_id)
-            async for links, head in _chain_pages(db, tenant, thread_id, rows_per_page):
-                end = head
-                for link in links:
-                    for problem in check.take(link):
-                        yield tenant, problem
-                    if known is not None and link.n == known.n and link.mac != known.mac:
-                        yield (
-                            tenant,
-                            f"record {link.n} of thread {thread_id} is not that of the exported head",
-                        )
-            if end is None:
-                continue  # the thread was deleted meanwhile: see its tombstone
-            expected.pop(thread_id, None)
-            for problem in check.end(end, known):
-                yield tenant, problem
-        async for thread_id in _strays(db, tenant, rows_per_page):
-            yield (
-                tenant,
-                f"records of thread {thread_id} are in no chain: they were inserted, or it was removed",
-            )
-        async for tombstone in _tombstones(db, tenant, rows_per_page):
-            thread_id, at = tombstone.thread_id, tombstone.head
-            known = expected.pop(thread_id, None)
-            if not hmac.compare_digest(chainer.seal(tenant, thread_id, at), tombstone.seal):
-                yield tenant, f"the tombstone of thread {thread_id} was not made by the service"
-            elif known is not None and known.n > at.n:
-                yield tenant, _truncated_chain(thread_id, at.n, known.n)
-            if tombstone.is_back:
-                yield tenant, f"thread {thread_id} was deleted, and records of it are there again"
-        for thread_id, known in expected.items():
-            yield (
-                tenant,
-                f"all {known.n} records of thread {thread_id} were removed: the exported head has them",
-            )
+        async for problem in tenant_problems(db, chainer, tenant, exported.get(tenant, {}), rows_per_page):
+            yield tenant, problem
     for tenant in exported.keys() - set(tenants):
         yield tenant, "the tenant is gone: exported heads have records of it"
+
+
+async def tenant_problems(
+    db: Database,
+    chainer: Chainer,
+    tenant: str,
+    exported: Mapping[str, ChainHead],
+    rows_per_page: int = ROWS_PER_PAGE,
+) -> AsyncIterator[str]:
+    """Yield each problem of one tenant. `exported`: the ends of its chains by thread, as they were exported."""
+    expected = dict(exported)
+    moved = MovedHeads()
+    async for end_before in _chain_links(db, tenant, rows_per_page):
+        if not hmac.compare_digest(
+            chainer.seal_link(tenant, end_before.thread_id, end_before.head), end_before.seal
+        ):
+            yield f"the link of thread {end_before.thread_id} to its old chain was not made by the service"
+        elif end_before.thread_id in expected:
+            moved.add(end_before)
+    async for thread_id, _ in _chains(db, tenant, rows_per_page):
+        check, end = ChainCheck(chainer, tenant, thread_id), None
+        known = expected.get(thread_id)
+        async for links, head in _chain_pages(db, tenant, thread_id, rows_per_page):
+            end = head
+            for link in links:
+                for problem in check.take(link):
+                    yield problem
+                if (
+                    known is not None
+                    and link.n == known.n
+                    and link.mac != known.mac
+                    and not moved.has(thread_id, known)
+                ):
+                    yield f"record {link.n} of thread {thread_id} is not that of the exported head"
+        if end is None:
+            continue  # the thread was deleted meanwhile: see its tombstone
+        expected.pop(thread_id, None)
+        for problem in check.end(end, known):
+            yield problem
+    async for thread_id in _strays(db, tenant, rows_per_page):
+        yield f"records of thread {thread_id} are in no chain: they were inserted, or it was removed"
+    async for tombstone in _tombstones(db, tenant, rows_per_page):
+        thread_id, at = tombstone.thread_id, tombstone.head
+        known = expected.pop(thread_id, None)
+        if not hmac.compare_digest(chainer.seal(tenant, thread_id, at), tombstone.seal):
+            yield f"the tombstone of thread {thread_id} was not made by the service"
+        elif known is not None and known.n > at.n:
+            yield _truncated_chain(thread_id, at.n, known.n)
+        if tombstone.is_back:
+            yield f"thread {thread_id} was deleted, and records of it are there again"
+    for thread_id, known in expected.items():
+        yield f"all {known.n} records of thread {thread_id} were removed: the exported head has them"
+
+
+class MovedHeads:
+    """The ends that chains had in other deployments, as far as exported heads need them."""
+
+    def __init__(self) -> None:
+        self._ends: dict[str, list[ChainHead]] = {}
+
+    def add(self, moved: MovedHead) -> None:
+        self._ends.setdefault(moved.thread_id, []).append(moved.head)
+
+    def has(self, thread_id: str, known: ChainHead) -> bool:
+        """Return whether an exported head may be of a deployment where the tenant was before.
+
+        It is the end before a move, or it was exported earlier there: then only the export of the tenant could compare
+        it, because the records have other MACs since.
+        """
+        return any(head.n > known.n or head == known for head in self._ends.get(thread_id, ()))
 
 
 async def _pages(
@@ -140,6 +174,17 @@ def _tombstones(db: Database, tenant: str, limit: int) -> AsyncIterator[Tombston
         lambda t: t.thread_id,
         limit,
     )
+
+
+async def _chain_links(db: Database, tenant: str, limit: int) -> AsyncIterator[MovedHead]:
+    last: MovedHead | None = None
+    while True:
+        async with db.transaction(tenant) as tx:
+            ends = await store.chain_links(tx, after=last, limit=limit)
+        for last in ends:
+            yield last
+        if len(ends) < limit:
+            return
 
 
 async def _strays(db: Database, tenant: str, limit: int) -> AsyncIterator[str]:

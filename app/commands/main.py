@@ -21,6 +21,7 @@ from app.backup.errors import BackupError
 from app.base.embedded_postgres.faults import EmbeddedPostgresError
 from app.base.errors import Invalid, PlangateError
 from app.tenancy.models import DEFAULT_LIMITS, LOCAL_TENANT
+from app.transfer.errors import TransferError
 
 if TYPE_CHECKING:
     import pydantic
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
     from app.api import serving
     from app.base import embedded_postgres
     from app.base.postgres import database
-    from app.commands import admin, backups
+    from app.commands import admin, backups, transfers
     from app.tenancy import floor
 else:  # the service takes seconds to load, and most commands only talk to one
     pydantic = lazy_module("pydantic")
@@ -38,6 +39,7 @@ else:  # the service takes seconds to load, and most commands only talk to one
     embedded_postgres = lazy_module("app.base.embedded_postgres")
     admin = lazy_module("app.commands.admin")
     backups = lazy_module("app.commands.backups")
+    transfers = lazy_module("app.commands.transfers")
     serving = lazy_module("app.api.serving")
     floor = lazy_module("app.tenancy.floor")
 
@@ -142,6 +144,71 @@ def set_tenant(
         )
     )
     typer.echo(f"Tenant {tenant} set.")
+
+
+TenantFile = Annotated[Path, typer.Argument(metavar="FILE", help="The file of the tenant.")]
+PassphraseFile = Annotated[
+    Path | None,
+    typer.Option(help="A file whose first line is the passphrase; without it, the terminal is asked."),
+]
+WithoutSecrets = Annotated[
+    bool, typer.Option("--without-secrets", help="Leave out keys, secrets and sessions.")
+]
+
+
+@tenants.command("export")
+def export_tenant(
+    tenant: str,
+    file: TenantFile,
+    passphrase_file: PassphraseFile = None,
+    without_secrets: WithoutSecrets = False,
+    data_dir: DataDir = None,
+) -> None:
+    """Write everything of a tenant into a new encrypted file, also while the service runs."""
+    passphrase = read_passphrase(passphrase_file, confirm=True)
+    report = asyncio.run(
+        transfers.export(
+            settings(data_dir=data_dir),
+            tenant,
+            file.absolute(),
+            passphrase,
+            with_secrets=not without_secrets,
+        )
+    )
+    for line in report.lines:
+        typer.echo(line)
+    if report.lost:
+        typer.echo(f"Lost bodies, not in the file: {len(report.lost)}, such as {report.lost[0]}.", err=True)
+        raise typer.Exit(1)
+
+
+@tenants.command("import")
+def import_tenant(
+    file: TenantFile,
+    passphrase_file: PassphraseFile = None,
+    without_secrets: WithoutSecrets = False,
+    data_dir: DataDir = None,
+) -> None:
+    """Create a tenant from the file of an export, also while the service runs."""
+    passphrase = read_passphrase(passphrase_file, confirm=False)
+    lines = asyncio.run(
+        transfers.import_file(settings(data_dir=data_dir), file, passphrase, with_secrets=not without_secrets)
+    )
+    for line in lines:
+        typer.echo(line)
+
+
+def read_passphrase(file: Path | None, *, confirm: bool) -> str:
+    """Return the passphrase of a file, or what is typed at the terminal. Raise Invalid if there is neither."""
+    if file is not None:
+        try:
+            return file.read_text("utf-8").split("\n", 1)[0].rstrip("\r")
+        except (OSError, UnicodeDecodeError) as error:
+            raise Invalid(f"--passphrase-file {file} cannot be read: {error}.") from error
+    if not sys.stdin.isatty():
+        raise Invalid("Not a terminal: give the passphrase with --passphrase-file.")
+    text: str = typer.prompt("Passphrase", hide_input=True, confirmation_prompt=confirm)
+    return text
 
 
 def parse_limits(text: str | None) -> dict[str, Any] | None:
@@ -328,7 +395,7 @@ def setting_variable(field: int | str) -> str:
 
 def describe_error(error: Exception) -> str | None:
     """Return the message for an error that the operator can act on, or None for any other error."""
-    if isinstance(error, PlangateError | EmbeddedPostgresError | BackupError):
+    if isinstance(error, PlangateError | EmbeddedPostgresError | BackupError | TransferError):
         details = [f"{item.pointer}: {item.message}" for item in getattr(error, "errors", ())]
         return "\n  ".join([str(error), *details])
     if isinstance(error, pydantic.ValidationError):

@@ -66,7 +66,7 @@ class SigningSecrets:
             stored = await store.signing_secret(tx, runtime_name=runtime_name)
         if stored is None:
             raise NotFound(f"The runtime {runtime_name!r} has no signing secret: register it again.")
-        context = self._context(tenant, runtime_name)
+        context = signing_context(tenant, runtime_name)
         secrets = [self._sealer.open(s, context).decode() for s in (stored.sealed, stored.previous) if s]
 
         def sign() -> str:
@@ -75,10 +75,12 @@ class SigningSecrets:
         return await offload(sign, size=len(body))
 
     def _seal(self, tenant: str, runtime_name: str, secret: str) -> bytes:
-        return self._sealer.seal(secret.encode(), self._context(tenant, runtime_name))
+        return self._sealer.seal(secret.encode(), signing_context(tenant, runtime_name))
 
-    def _context(self, tenant: str, runtime_name: str) -> str:
-        return secret_context(tenant, f"signing/{runtime_name}")
+
+def signing_context(tenant: str, runtime_name: str) -> str:
+    """Return the context that the signing secrets of a runtime's name are sealed for."""
+    return secret_context(tenant, f"signing/{runtime_name}")
 
 
 def _new_secret() -> str:

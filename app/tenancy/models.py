@@ -153,6 +153,9 @@ class TenantRecord:
 
     limits: dict[str, int]
     sealed_reference_secret: bytes
+    state: str
+    """active, parked, moved or importing."""
+    moved_to: str | None
 
 
 @dataclass(frozen=True, slots=True)

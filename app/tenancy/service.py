@@ -69,6 +69,22 @@ class TokenBucket:
         return (1 - self.tokens) / self.rate
 
 
+NOT_READY = {
+    "parked": "The tenant {tenant!r} is being moved. Send the request again.",
+    "importing": "The tenant {tenant!r} is being imported. Send the request again once that is done.",
+}
+NOT_READY_RETRY_S = 5
+
+
+class TenantNotReady(Unavailable):
+    """The operator is moving the tenant, or importing it."""
+
+    kind, title = "tenant_not_ready", "The tenant is being moved"
+
+    def __init__(self, detail: str) -> None:
+        super().__init__(detail, retry_after_s=NOT_READY_RETRY_S)
+
+
 @dataclass(frozen=True, slots=True)
 class Tenant:
     id: str
@@ -255,6 +271,8 @@ class Tenancy:
                 record = await store.tenant_record(tx)
         if record is None:
             raise Unauthenticated(f"The tenant {tenant!r} does not exist; ask the operator to create it.")
+        if record.state != "active":
+            raise TenantNotReady(NOT_READY[record.state].format(tenant=tenant))
         secret = self._sealer.open(record.sealed_reference_secret, secret_context(tenant, REFERENCE_SECRET))
         tenant_record = Tenant(tenant, record.limits, secret)
         self._tenants[tenant] = (now + KEY_CACHE_S, tenant_record)

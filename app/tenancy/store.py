@@ -24,8 +24,13 @@ FIND_KEY = "SELECT id, tenant_id, principal, scopes, tools, expires_at FROM find
 CREATE_TENANT = "SELECT create_tenant($1, $2, $3::text::jsonb, $4::text::jsonb)"
 # For the owner of the database only: the service's role cannot change a tenant.
 SET_TENANT = "SELECT set_tenant($1, $2::text::jsonb, $3::text::jsonb)"
+FINISH_IMPORT = """
+WITH shown AS (
+    UPDATE tenants SET state = 'active', history = $2 WHERE tenant_id = $1 AND state = 'importing' RETURNING tenant_id)
+SELECT pg_notify('plangate_wake', '') FROM shown
+"""
 APPROVAL_FLOOR = "SELECT approval_floor::text FROM tenants WHERE tenant_id = $1"
-TENANT = "SELECT limits::text AS limits, reference_secret FROM tenants WHERE tenant_id = $1"
+TENANT = "SELECT limits::text AS limits, reference_secret, state, moved_to FROM tenants WHERE tenant_id = $1"
 INSERT_KEY = """
 INSERT INTO api_keys (tenant_id, id, hash, principal, scopes, tools, created_by, expires_at)
 VALUES ($1, $2, $3, $4, $5, $6, $7, $8)
@@ -113,6 +118,11 @@ async def set_tenant(connection: Any, *, tenant: str, limits: str | None, floor:
     return bool(await connection.fetchval(SET_TENANT, tenant, limits, floor))
 
 
+async def finish_import(connection: Any, *, tenant: str, history: int) -> None:
+    """Show an imported tenant, over a connection of the schema's owner, and let its queries run."""
+    await connection.fetchval(FINISH_IMPORT, tenant, history)
+
+
 async def approval_floor(tx: Tx) -> str:
     """Return the floor of the transaction's tenant as JSON."""
     return str(await tx.value(APPROVAL_FLOOR, tx.tenant))
@@ -122,7 +132,12 @@ async def tenant_record(tx: Tx) -> TenantRecord | None:
     row = await tx.row(TENANT, tx.tenant)
     if row is None:
         return None
-    return TenantRecord(limits=orjson.loads(row["limits"]), sealed_reference_secret=row["reference_secret"])
+    return TenantRecord(
+        limits=orjson.loads(row["limits"]),
+        sealed_reference_secret=row["reference_secret"],
+        state=row["state"],
+        moved_to=row["moved_to"],
+    )
 
 
 async def insert_key(

@@ -1,7 +1,7 @@
 -- What each role may do with tables. Functions carry their own grants.
 
 -- plangate_app: history is written once; only what has a lifecycle is updated, and almost nothing is deleted.
-GRANT SELECT ON alembic_version, generation, tenants, lost_leases, artifact_tombstones TO plangate_app;
+GRANT SELECT ON alembic_version, generation, tenants, lost_leases, artifact_tombstones, artifact_chain_links TO plangate_app;
 GRANT SELECT, INSERT ON api_keys, sessions, secrets, signing_secrets, idempotency, runtimes, threads, queries, work_records, events,
     approvals, approval_votes, approval_comments, approval_grants, plans, plan_revisions, plan_transitions, plan_snapshots, plan_actions,
     reference_values, reference_pins, reference_uses, outgoing_calls, documents, document_writes, call_variables, blobs,

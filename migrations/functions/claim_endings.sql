@@ -4,6 +4,7 @@ LANGUAGE sql SECURITY DEFINER SET search_path = public, pg_temp AS $$
     UPDATE queries q SET retry_at = clock_timestamp() + make_interval(secs => p_again_s)
       FROM (SELECT e.tenant_id, e.id FROM queries e
              WHERE e.ending_code IS NOT NULL AND e.ended_at IS NULL
+               AND e.tenant_id <> ALL (ARRAY(SELECT i.tenant_id FROM tenants i WHERE i.state <> 'active'))
                AND (e.retry_at IS NULL OR e.retry_at < clock_timestamp())
              ORDER BY e.id LIMIT p_limit FOR NO KEY UPDATE SKIP LOCKED) due
      WHERE q.tenant_id = due.tenant_id AND q.id = due.id

@@ -24,6 +24,7 @@ BEGIN
         SELECT q.tenant_id, q.id, c.share FROM queries q
           LEFT JOIN LATERAL lost_lease_counts(q.tenant_id, q.id, q.crashes, q.progress_epoch) c ON q.crashes > 0
          WHERE q.status = 'running' AND q.ending_code IS NULL
+           AND q.tenant_id <> ALL (ARRAY(SELECT i.tenant_id FROM tenants i WHERE i.state <> 'active'))
            AND (q.lease_expires_at IS NULL OR (q.lease_expires_at < clock_timestamp() AND q.lease_owner = p_owner))
            AND (q.retry_at IS NULL OR q.retry_at < clock_timestamp())
            AND p_suspects = (q.crashes > 0 AND (c.doubts >= 2 OR c.share IS NOT NULL))
@@ -40,7 +41,7 @@ BEGIN
                 SELECT c.tenant_id, c.id, busy.n + row_number() OVER (PARTITION BY c.tenant_id ORDER BY c.id) AS place,
                        (t.limits->>'runningQueries')::bigint AS most
                   FROM queries c
-                  JOIN tenants t ON t.tenant_id = c.tenant_id
+                  JOIN tenants t ON t.tenant_id = c.tenant_id AND t.state = 'active'
                  CROSS JOIN LATERAL (SELECT count(*) AS n FROM queries r
                                       WHERE r.tenant_id = c.tenant_id AND r.status = 'running') busy
                  WHERE c.status = 'queued'

@@ -13,7 +13,7 @@ LANGUAGE sql STABLE SECURITY DEFINER SET search_path = public, pg_temp AS $$
              WHERE q.tenant_id = t.tenant_id AND q.status = 'waiting' LIMIT p_max) waiting),
            (SELECT count(*) FROM (SELECT FROM approvals a
              WHERE a.tenant_id = t.tenant_id AND a.status = 'pending' LIMIT p_max) pending)
-      FROM (SELECT * FROM tenants WHERE p_after IS NULL OR tenant_id > p_after ORDER BY tenant_id LIMIT p_limit) t
+      FROM (SELECT * FROM tenants WHERE (p_after IS NULL OR tenant_id > p_after) AND state <> 'importing' ORDER BY tenant_id LIMIT p_limit) t
      ORDER BY t.tenant_id
 $$;
 ALTER FUNCTION list_tenants OWNER TO plangate_scan;

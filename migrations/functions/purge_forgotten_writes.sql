@@ -4,6 +4,7 @@ LANGUAGE plpgsql SECURITY DEFINER SET search_path = public, pg_temp AS $$
 DECLARE d record; v_n int; v_left int := p_rows;
 BEGIN
     FOR d IN SELECT m.tenant_id, m.owner_id, m.kind, m.forgotten FROM documents m WHERE m.purge_due
+               AND m.tenant_id <> ALL (ARRAY(SELECT i.tenant_id FROM tenants i WHERE i.state <> 'active'))
               ORDER BY m.tenant_id, m.owner_id, m.kind LIMIT 100 FOR NO KEY UPDATE SKIP LOCKED LOOP
         DELETE FROM document_writes w WHERE w.tenant_id = d.tenant_id AND w.owner_id = d.owner_id AND w.kind = d.kind
            AND w.n IN (SELECT o.n FROM document_writes o WHERE o.tenant_id = d.tenant_id AND o.owner_id = d.owner_id

@@ -6,6 +6,7 @@ BEGIN
     UPDATE reference_values r SET value = NULL WHERE (r.tenant_id, r.kind, r.id) IN (
         SELECT v.tenant_id, v.kind, v.id FROM reference_values v
          WHERE v.value IS NOT NULL AND v.expires_at <= now()
+           AND v.tenant_id <> ALL (ARRAY(SELECT i.tenant_id FROM tenants i WHERE i.state <> 'active'))
            AND NOT EXISTS (SELECT FROM reference_pins p WHERE p.tenant_id = v.tenant_id AND p.kind = v.kind AND p.id = v.id
                             AND (p.until IS NULL OR p.until > now())
                             AND (p.holder_id NOT LIKE 'qry_%' OR EXISTS (

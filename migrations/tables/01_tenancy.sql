@@ -21,8 +21,14 @@ CREATE TABLE tenants (
     approval_floor jsonb NOT NULL DEFAULT '{}',
     -- sealed; the key of the ids of this tenant's references
     reference_secret bytea NOT NULL,
-    blob_bytes bigint NOT NULL DEFAULT 0 CHECK (blob_bytes >= 0)  -- of all its blobs
+    blob_bytes bigint NOT NULL DEFAULT 0 CHECK (blob_bytes >= 0),  -- of all its blobs
+    -- parked: nothing of it runs and no request is served, while it is exported to be moved. moved: it is in another cell.
+    -- importing: its rows are being written; nobody sees it.
+    state text NOT NULL DEFAULT 'active' CHECK (state IN ('active', 'parked', 'moved', 'importing')),
+    moved_to text COLLATE "C" CHECK ((state = 'moved') = (moved_to IS NOT NULL)),
+    history bigint NOT NULL DEFAULT 0       -- a random number of its last import: cursors from before are of another history
 );
+CREATE INDEX tenants_inactive ON tenants (tenant_id) WHERE state <> 'active';
 
 CREATE TABLE api_keys (
     tenant_id text COLLATE "C" NOT NULL,  -- '*' for keys of the operator

@@ -117,6 +117,19 @@ CREATE TABLE artifact_uses (
 );
 CREATE INDEX artifact_uses_recent ON artifact_uses (tenant_id, at);
 
+-- The ends that a chain had in other deployments, before each move of its tenant. The records have MACs of this deployment
+-- since then; `seal` proves that the service wrote the old end.
+CREATE TABLE artifact_chain_links (
+    tenant_id text COLLATE "C" NOT NULL,
+    thread_id text COLLATE "C" NOT NULL,
+    n bigint NOT NULL,
+    mac bytea NOT NULL,
+    seal bytea NOT NULL,
+    at timestamptz NOT NULL DEFAULT now(),
+    PRIMARY KEY (tenant_id, thread_id, n, mac),
+    FOREIGN KEY (tenant_id, thread_id) REFERENCES artifact_chains ON DELETE CASCADE
+);
+
 -- The ends of chains that were removed with their threads. `seal` proves that the service removed them.
 CREATE TABLE artifact_tombstones (
     tenant_id text COLLATE "C" NOT NULL REFERENCES tenants,

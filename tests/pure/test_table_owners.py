@@ -8,6 +8,7 @@ from tests.support.statements import functions, named_statements, table_uses
 OWNED = {
     "approvals": {"approvals", "approval_comments", "approval_votes", "approval_grants"},
     "artifacts": {
+        "artifact_chain_links",
         "artifact_chains",
         "artifact_choices",
         "artifact_decisions",

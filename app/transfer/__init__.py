@@ -1,0 +1,1 @@
+"""Export one tenant into a file, and import it into another deployment."""
