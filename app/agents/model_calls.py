@@ -191,13 +191,16 @@ async def _stream(
     run: QueryRun, provider: Provider, request: ModelRequest, scope: Scope, turn: int
 ) -> TurnDone:
     names = {tool.name for tool in request.tools}
+    is_first = True
     async with contextlib.aclosing(provider.stream(request)) as parts:
         async for part in parts:
             match part:
                 case TextDelta(text):
-                    await run.post(Delta("text", scope, turn, check_text(text)))
+                    await run.post(Delta("text", scope, turn, check_text(text)), is_first=is_first)
+                    is_first = False
                 case ThinkingDelta(text):
-                    await run.post(Delta("reasoning", scope, turn, check_text(text)))
+                    await run.post(Delta("reasoning", scope, turn, check_text(text)), is_first=is_first)
+                    is_first = False
                 case TurnDone():
                     blocks = tuple(
                         storable_call(block, names) if isinstance(block, ToolUse) else block

@@ -117,8 +117,9 @@ class QueryRun:
         """Add an entry to the journal; it is durable when this returns. Raise LeaseLost if another process has the query."""
         await self._journal.commit(self.lease, entry)
 
-    async def post(self, delta: Delta) -> None:
-        await self._journal.post(self.lease, delta)
+    async def post(self, delta: Delta, *, is_first: bool) -> None:
+        """Add a delta, the first of its turn or not, to the journal without waiting for its commit."""
+        await self._journal.post(self.lease, delta, is_first=is_first)
 
     async def in_fenced_transaction(
         self, verb: Callable[[Tx], Awaitable[T]], *, renew_s: float | None = None

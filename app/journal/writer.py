@@ -1,8 +1,9 @@
 """The group-commit writer, one per process.
 
 It takes everything that its queries produced during its last commit, writes it in one transaction, and passes
-it to the streams of its own process in memory. There is no artificial wait: an idle writer commits at once, a
-busy one commits larger batches. Producers wait when too much is pending; nothing is ever dropped.
+it to the streams of its own process in memory. The first token of a turn, and every entry for whose commit its
+producer waits, is committed at once. Later tokens wait for others, for at most MAX_TOKEN_WAIT_S. Producers wait when
+too much is pending; nothing is ever dropped.
 """
 
 from __future__ import annotations
@@ -27,6 +28,8 @@ log = structlog.get_logger(__name__)
 
 MAX_PENDING_BYTES = 8 * 1024 * 1024
 MAX_BATCH_ENTRIES = 500
+MAX_TOKEN_WAIT_S = 0.010
+"""How long a token that is not the first of its turn may wait for others before its commit begins."""
 MIN_RETRY_S, MAX_RETRY_S = 0.05, 1.0
 
 
@@ -46,7 +49,8 @@ class JournalWriter:
         self._queue: deque[Pending] = deque()
         self._open: dict[Lease, Pending] = {}
         self._bytes = 0
-        self._has_work = asyncio.Event()
+        self._is_due = asyncio.Event()
+        self._token_timer: asyncio.TimerHandle | None = None  # of the token that has waited longest
         self._is_idle = asyncio.Event()
         self._is_idle.set()
         self._has_capacity = asyncio.Event()
@@ -76,18 +80,27 @@ class JournalWriter:
         pending = self._add(lease, entry)
         waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         pending.waiters.append(waiter)
+        self._is_due.set()
         await waiter
 
-    async def post(self, lease: Lease, delta: Delta) -> None:
-        """Add a delta without waiting for its commit; wait only while too much is pending."""
+    async def post(self, lease: Lease, delta: Delta, *, is_first: bool = False) -> None:
+        """Add a delta without waiting for its commit; wait only while too much is pending.
+
+        `is_first`: it is the first of its turn, so its commit is not delayed.
+        """
         if not self._has_capacity.is_set():
             await self._has_capacity.wait()
         if lease.lost:
             raise LeaseLost
         self._bytes += len(delta.text)
         self._add(lease, Entry(items=[delta]))
+        if is_first:
+            self._is_due.set()
+        elif self._token_timer is None:
+            self._token_timer = asyncio.get_running_loop().call_later(MAX_TOKEN_WAIT_S, self._is_due.set)
         if self._bytes > MAX_PENDING_BYTES:
             self._has_capacity.clear()
+            self._is_due.set()
 
     def _add(self, lease: Lease, entry: Entry) -> Pending:
         if lease.lost:
@@ -104,17 +117,23 @@ class JournalWriter:
         pending.items.extend(entry.items)
         pending.work.extend(entry.work)
         pending.change = entry.change
-        self._has_work.set()
         self._is_idle.clear()
         return pending
 
     async def _run(self) -> None:
         while True:
-            await self._has_work.wait()
-            self._has_work.clear()
-            while batch := self._next_batch():
+            await self._is_due.wait()
+            self._is_due.clear()
+            if self._token_timer is not None:
+                self._token_timer.cancel()
+                self._token_timer = None
+            batch = self._next_batch()
+            if self._queue:  # it did not fit into this batch
+                self._is_due.set()
+            if batch:
                 await self._write(batch)
-            self._is_idle.set()
+            if not self._queue:
+                self._is_idle.set()
 
     def _next_batch(self) -> list[Pending]:
         """Return the next batch: at most one entry per lease, in order. Entries that cannot be encoded are

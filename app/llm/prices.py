@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from decimal import Decimal
-from functools import cache
+from functools import cache, lru_cache
 from importlib.metadata import version
 from types import ModuleType
 from typing import Any, Final
@@ -68,9 +68,23 @@ def known_as(provider: str, model: str) -> str | None:
     return None if price is None else price.model.id
 
 
+@lru_cache(maxsize=1024)
+def _is_listed(price_table: str, model: str) -> bool:
+    """Return whether the table has a price for a model. It searches all models for a name that it does not know, and
+    remembers only the others."""
+    table, _ = _table()
+    try:
+        table.calc_price(table.Usage(), model_ref=model, provider_id=price_table)
+    except LookupError:
+        return False
+    return True
+
+
 def _price(provider: str, model: str, usage: Usage, at: datetime | None = None) -> Any:
     vendor = VENDORS.get(provider)
     if vendor is None:
+        return None
+    if not _is_listed(vendor.price_table, model):
         return None
     table, _ = _table()
     tokens = table.Usage(

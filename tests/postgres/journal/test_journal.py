@@ -11,9 +11,11 @@ import pytest
 from app.base.errors import Unavailable
 from app.engine import lease_store as queue_store
 from app.events import CustomEvent, QueryStatusEvent
+from app.journal import writer
 from app.journal.models import Delta, Entry, Event, Lease, Scope, Work, event
 from app.journal.service import append_events
 from tests.support import specs
+from tests.support.client import eventually
 from tests.support.world import World
 
 
@@ -130,6 +132,36 @@ async def test_the_writer_keeps_its_entries_through_an_outage(idle: World, count
     await journal.commit(lease, Entry([custom(lease, 1)]))
     found = await idle.api.events(lease.query_id, "text", "custom")
     assert [e.get("text", "custom") for e in found] == ["ab", "custom"]
+
+
+async def test_later_tokens_of_a_turn_wait_for_others_but_the_first_does_not(
+    idle: World, counted: Counting, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (lease, other) = await leased(idle, 2)
+    journal = idle.services.journal
+
+    async def texts() -> list[str]:
+        return [e["text"] for e in await idle.api.events(lease.query_id, "text")]
+
+    async def commits(count: int) -> bool:
+        return counted.calls == count
+
+    async def post(text: str, *, is_first: bool = False) -> None:
+        scope = Scope(lease.query_id, "thr", "wrk", None, "solo")
+        await journal.post(lease, Delta("text", scope, 1, text), is_first=is_first)
+
+    monkeypatch.setattr(writer, "MAX_TOKEN_WAIT_S", 1000.0)
+    await post("first ", is_first=True)
+    await eventually(lambda: commits(1), "the commit of the first token")
+    await post("second ")
+    await post("third ")
+    await asyncio.sleep(0.05)
+    assert (counted.calls, await texts()) == (1, ["first "])
+    await journal.commit(other, Entry([custom(other, 1)]))
+    assert (counted.calls, await texts()) == (2, ["first ", "second third "])
+    monkeypatch.setattr(writer, "MAX_TOKEN_WAIT_S", 0.01)
+    await post("fourth ")
+    await eventually(lambda: commits(3), "the commit of a later token")
 
 
 async def test_a_record_that_opens_and_closes_in_one_batch_is_written_once(idle: World) -> None:
