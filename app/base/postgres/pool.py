@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from typing import Any
@@ -29,10 +28,10 @@ class PooledConnection:
         """Close the connection. It does not return to the pool."""
         await greenlet_spawn(self._pooled.invalidate)
 
-    async def release(self) -> None:
-        """Return the connection to the pool, unless it was invalidated."""
+    def release(self) -> None:
+        """Return the connection to the pool, unless it was invalidated. It is not reset, so nothing has to be awaited."""
         if self._pooled.is_valid:
-            await greenlet_spawn(self._pooled.close)
+            self._pooled.close()
 
 
 class ConnectionPool:
@@ -73,8 +72,7 @@ class ConnectionPool:
         try:
             yield connection
         finally:
-            # The connection returns to the pool even if the caller is canceled.
-            await asyncio.shield(connection.release())
+            connection.release()
 
     @property
     def size(self) -> int:
