@@ -1,10 +1,10 @@
 """The one way out to addresses that a tenant chose: tools, providers with their own baseUrl, MCP, webhooks.
 
-A network backend below the connection pool resolves the name once, checks every address it has, and connects
-to a checked address itself. Everything above still sees the name: the Host header, the TLS server name and
-the check of the certificate. So neither a spelling of an address, nor a name that resolves inwards, nor one
-that resolves differently the second time leads into the operator's network. Redirects are off, proxies and
-.netrc of the environment are not read, and cookies are not kept, since tenants share the pool.
+The transport resolves the name once, checks every address it has, and connects to a checked address itself. Everything
+above still sees the name: the Host header, the TLS server name and the check of the certificate. So neither a spelling of
+an address, nor a name that resolves inwards, nor one that resolves differently the second time leads into the operator's
+network. Redirects are off, proxies and .netrc of the environment are not read, and cookies are not kept, since tenants
+share the pool.
 """
 
 from __future__ import annotations
@@ -13,23 +13,16 @@ import asyncio
 import functools
 import http.cookiejar
 import ssl
-from collections.abc import AsyncIterator, Awaitable, Iterable
-from contextvars import ContextVar
-from typing import Any, Final, TypeVar
+from collections.abc import AsyncIterator
+from typing import Any, Final
 
-import httpcore2
 import httpx2
 
 from app.base.egress_policy import EgressDenied, EgressPolicy, check_scheme
-from app.base.network import NetworkBackend
-
-T = TypeVar("T")
+from app.base.http11 import HttpConnectionPool
+from app.base.network import NetworkConnection, open_connection
 
 MAX_RESPONSE_BYTES: Final = 64 * 1024 * 1024
-MAX_HEAD_BYTES: Final = 192 * 1024
-"""Read before the body of a response begins. h11 bounds each head, but skips any number of interim responses."""
-
-HEAD_READ_BYTES: Final = 8 * 1024
 PIECE_BYTES: Final = 256
 """The minimum that a piece of a body counts, because each piece is work and a chunk may be one byte."""
 
@@ -37,40 +30,15 @@ PIECES_AT_ONCE: Final = 500
 """After so many pieces, other tasks get a turn."""
 
 KEEPALIVE_CONNECTIONS: Final = 100
-KEEPALIVE_S: Final = 30.0
 
 
-class _MeasuredBackend:
-    """The network below a connection pool, whose connections bound the heads of responses."""
-
-    def __init__(self) -> None:
-        self._inner = NetworkBackend()
-
-    async def connect_tcp(self, host: str, port: int, *args: Any, **parts: Any) -> Any:
-        return _Measured(await self._inner.connect_tcp(host, port, *args, **parts), host)
-
-    async def connect_unix_socket(self, path: str, **_: Any) -> Any:
-        raise EgressDenied(path, "it is a unix socket", allowable=False)
-
-    async def sleep(self, seconds: float) -> None:
-        await asyncio.sleep(seconds)
-
-
-class _CheckedBackend(_MeasuredBackend):
-    """The network below a connection pool."""
+class _CheckedAddresses:
+    """Connects to addresses that the policy allows."""
 
     def __init__(self, policy: EgressPolicy) -> None:
-        super().__init__()
         self._policy = policy
 
-    async def connect_tcp(
-        self,
-        host: str,
-        port: int,
-        timeout: float | None = None,
-        local_address: str | None = None,
-        socket_options: Iterable[Any] | None = None,
-    ) -> Any:
+    async def open_connection(self, host: str, port: int, timeout: float | None) -> NetworkConnection:
         """Connect to the first checked address that answers; each gets its share of the time that is left."""
         loop = asyncio.get_running_loop()
         deadline = None if timeout is None else loop.time() + timeout
@@ -78,64 +46,20 @@ class _CheckedBackend(_MeasuredBackend):
         for left in range(len(addresses), 0, -1):
             share = None if deadline is None else max(0.001, (deadline - loop.time()) / left)
             try:
-                return _Measured(
-                    await self._inner.connect_tcp(
-                        addresses[-left], port, share, local_address, socket_options
-                    ),
-                    host,
-                )
-            except (httpcore2.ConnectError, httpcore2.ConnectTimeout):
+                return await open_connection(addresses[-left], port, share)
+            except (httpx2.ConnectError, httpx2.ConnectTimeout):
                 if left == 1:
                     raise
-        raise httpcore2.ConnectError(f"the name {host} has no address")
+        raise httpx2.ConnectError(f"the name {host} has no address")
 
     async def _resolve(self, host: str, port: int, deadline: float | None) -> list[str]:
         try:
             async with asyncio.timeout_at(deadline):
                 return await self._policy.addresses(host, port)
         except TimeoutError as error:
-            raise httpcore2.ConnectTimeout(f"resolving {host} took too long") from error
+            raise httpx2.ConnectTimeout(f"resolving {host} took too long") from error
         except (OSError, UnicodeError) as error:
-            raise httpcore2.ConnectError(f"the name {host} cannot be resolved") from error
-
-
-_head_bytes_left: ContextVar[list[int] | None] = ContextVar("head_bytes_left", default=None)
-"""For the request in progress, until its response has a body."""
-
-
-class _Measured:
-    """A connection of a pool that reads a bounded number of bytes before the body of a response."""
-
-    def __init__(self, inner: Any, host: str) -> None:
-        self._inner = inner
-        self._host = host
-        self.write = inner.write
-        self.aclose = inner.aclose
-        self.get_extra_info = inner.get_extra_info
-
-    async def read(self, max_bytes: int, timeout: float | None = None) -> bytes:
-        left = _head_bytes_left.get()
-        data: bytes = await self._inner.read(
-            max_bytes if left is None else min(max_bytes, HEAD_READ_BYTES), timeout
-        )
-        if left is not None:
-            left[0] -= len(data)
-            if left[0] < 0:
-                why = f"its answer begins with more than {MAX_HEAD_BYTES} bytes of headers"
-                raise EgressDenied(self._host, why, allowable=False)
-        return data
-
-    async def start_tls(self, *args: Any, **parts: Any) -> _Measured:
-        return _Measured(await self._inner.start_tls(*args, **parts), self._host)
-
-
-async def _answered(answer: Awaitable[T]) -> T:
-    """Return the response to a request, up to its body. What precedes the body is bounded."""
-    before = _head_bytes_left.set([MAX_HEAD_BYTES])
-    try:
-        return await answer
-    finally:
-        _head_bytes_left.reset(before)
+            raise httpx2.ConnectError(f"the name {host} cannot be resolved") from error
 
 
 class _BoundedStream(httpx2.AsyncByteStream):
@@ -182,20 +106,9 @@ def _ssl_context() -> ssl.SSLContext:
     return httpx2.create_ssl_context(trust_env=False)
 
 
-def _pool(backend: Any, keepalive: int, connections: int | None = None) -> Any:
-    """Return a connection pool, by default without a limit on connections: tenants share it, and one tenant whose requests
-    hang could use up a limit."""
-    return httpcore2.AsyncConnectionPool(
-        ssl_context=_ssl_context(),
-        max_connections=connections,
-        max_keepalive_connections=keepalive,
-        keepalive_expiry=KEEPALIVE_S,
-        network_backend=backend,
-    )
-
-
-class EgressTransport(httpx2.AsyncHTTPTransport):
-    """The transport of httpx2 with checked addresses and bounded responses."""
+class EgressTransport(httpx2.AsyncBaseTransport):
+    """A transport of httpx2 with checked addresses and bounded responses. It has no limit on connections: tenants share it,
+    and one tenant whose requests hang could use up a limit."""
 
     def __init__(
         self,
@@ -206,23 +119,25 @@ class EgressTransport(httpx2.AsyncHTTPTransport):
     ) -> None:
         """`keepalive` is how many idle connections are kept. A caller that passes None for `max_response_bytes` bounds
         responses itself."""
-        # The base class would build a pool of its own, which takes no network backend; all else is inherited.
-        self._pool = _pool(_CheckedBackend(policy), keepalive)
+        self._pool = HttpConnectionPool(_CheckedAddresses(policy).open_connection, _ssl_context(), keepalive)
         self._limit = max_response_bytes
 
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
         check_scheme(request.url.scheme, request.url.host)
-        response = await _answered(super().handle_async_request(request))
+        response = await self._pool.send(request)
         await _bound(response, request.url.host, self._limit)
         return response
+
+    async def aclose(self) -> None:
+        await self._pool.aclose()
 
 
 class OpenTransport(EgressTransport):
     """A transport for addresses that no tenant chose. It does not check them, but bounds the head of a response. The caller
     bounds the body."""
 
-    def __init__(self, *, keepalive: int, connections: int) -> None:
-        self._pool = _pool(_MeasuredBackend(), keepalive, connections)
+    def __init__(self, *, keepalive: int) -> None:
+        self._pool = HttpConnectionPool(open_connection, _ssl_context(), keepalive)
         self._limit = None
 
 

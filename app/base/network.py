@@ -1,8 +1,7 @@
-"""The network below httpcore's connection pools, as an asyncio Protocol.
+"""Outgoing TCP connections, with or without TLS, as an asyncio Protocol.
 
-httpcore's own backend reads through anyio, with a timeout of its own for every read, which takes longer than parsing
-what was read. Here, a read takes what has arrived, and each connection has one timer, which is set again only when it
-fires. Errors are httpcore's.
+A read takes what has arrived, and each connection has one timer, which is set again only when it fires: a timeout of
+its own for every read would take longer than parsing what was read. Errors are httpx2's.
 """
 
 from __future__ import annotations
@@ -14,10 +13,10 @@ import select
 import socket
 import ssl
 from asyncio.staggered import staggered_race
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any, Final
 
-import httpcore2
+import httpx2
 
 MAX_UNREAD_BYTES: Final = 256 * 1024
 """Unread data of a connection above which its socket is not read."""
@@ -26,7 +25,7 @@ NEXT_ADDRESS_S: Final = 0.25
 """Seconds to wait for an address before the next one is tried as well (RFC 8305)."""
 
 
-class NetworkConnection(asyncio.Protocol, httpcore2.AsyncNetworkStream):
+class NetworkConnection(asyncio.Protocol):
     """A TCP connection, with or without TLS. It has one reader and one writer at a time."""
 
     def __init__(self) -> None:
@@ -77,9 +76,9 @@ class NetworkConnection(asyncio.Protocol, httpcore2.AsyncNetworkStream):
             await self._wait_for_data(timeout)
         if not self._data:
             if self._error is not None:
-                raise httpcore2.ReadError(self._error) from self._error
+                raise httpx2.ReadError(str(self._error)) from self._error
             if not self._is_over:
-                raise httpcore2.ReadTimeout
+                raise httpx2.ReadTimeout("")
             return b""
         data, self._data = self._data[:max_bytes], self._data[max_bytes:]
         if self._is_reading_paused and len(self._data) <= MAX_UNREAD_BYTES:
@@ -129,14 +128,14 @@ class NetworkConnection(asyncio.Protocol, httpcore2.AsyncNetworkStream):
                 async with asyncio.timeout(timeout):
                     await self._can_write.wait()
             except TimeoutError as error:
-                raise httpcore2.WriteTimeout(error) from error
+                raise httpx2.WriteTimeout(str(error)) from error
             self._raise_if_over()
 
     def _raise_if_over(self) -> None:
         if self._error is not None:
-            raise httpcore2.WriteError(self._error) from self._error
+            raise httpx2.WriteError(str(self._error)) from self._error
         if self._is_over or self._transport.is_closing():
-            raise httpcore2.WriteError("the connection is closed")
+            raise httpx2.WriteError("the connection is closed")
 
     async def start_tls(
         self,
@@ -155,9 +154,9 @@ class NetworkConnection(asyncio.Protocol, httpcore2.AsyncNetworkStream):
         except BaseException as error:
             self._transport.abort()
             if isinstance(error, TimeoutError):
-                raise httpcore2.ConnectTimeout(error) from error
+                raise httpx2.ConnectTimeout(str(error)) from error
             if isinstance(error, OSError):
-                raise httpcore2.ConnectError(error) from error
+                raise httpx2.ConnectError(str(error)) from error
             raise
         self._transport = transport
         return self
@@ -169,53 +168,30 @@ class NetworkConnection(asyncio.Protocol, httpcore2.AsyncNetworkStream):
         finally:
             self._transport.abort()
 
-    def get_extra_info(self, info: str) -> Any:
-        if info == "is_readable":
-            return self._is_readable()
-        name = {"client_addr": "sockname", "server_addr": "peername"}.get(info, info)
-        return self._transport.get_extra_info(name)
-
-    def _is_readable(self) -> bool:
-        """Return whether an idle connection cannot be used again: it has ended, or has data that nobody requested."""
+    def is_reusable(self) -> bool:
+        """Return whether an idle connection can be used again: it has not ended, and has no data that nobody requested."""
         if self._data or self._is_over or self._transport.is_closing():
-            return True
+            return False
         poll = select.poll()  # the event loop may not have noticed the end yet
         poll.register(self._transport.get_extra_info("socket").fileno(), select.POLLIN)
-        return bool(poll.poll(0))
+        return not poll.poll(0)
 
 
-class NetworkBackend(httpcore2.AsyncNetworkBackend):
-    """Opens connections."""
-
-    async def connect_tcp(
-        self,
-        host: str,
-        port: int,
-        timeout: float | None = None,
-        local_address: str | None = None,
-        socket_options: Iterable[Any] | None = None,
-    ) -> NetworkConnection:
-        """Connect to the first address of the host that answers. Raise ConnectTimeout or ConnectError."""
-        try:
-            async with asyncio.timeout(timeout):
-                connection = await _connect(host, port, local_address)
-        except TimeoutError as error:
-            raise httpcore2.ConnectTimeout(error) from error
-        except (OSError, UnicodeError) as error:
-            raise httpcore2.ConnectError(error) from error
-        for option in socket_options or ():
-            connection.get_extra_info("socket").setsockopt(*option)
-        return connection
-
-    async def sleep(self, seconds: float) -> None:
-        await asyncio.sleep(seconds)
+async def open_connection(host: str, port: int, timeout: float | None = None) -> NetworkConnection:
+    """Connect to the first address of the host that answers. Raise ConnectTimeout or ConnectError."""
+    try:
+        async with asyncio.timeout(timeout):
+            return await _connect(host, port)
+    except TimeoutError as error:
+        raise httpx2.ConnectTimeout(str(error)) from error
+    except (OSError, UnicodeError) as error:
+        raise httpx2.ConnectError(str(error)) from error
 
 
-async def _connect(host: str, port: int, local_address: str | None) -> NetworkConnection:
+async def _connect(host: str, port: int) -> NetworkConnection:
     """Connect to the first address of the host that answers."""
     attempts = [
-        functools.partial(_connect_address, address, port, local_address)
-        for address in await _addresses(host, port)
+        functools.partial(_connect_address, address, port) for address in await _addresses(host, port)
     ]
     if len(attempts) == 1:
         return await attempts[0]()
@@ -226,11 +202,9 @@ async def _connect(host: str, port: int, local_address: str | None) -> NetworkCo
     return connection
 
 
-async def _connect_address(address: str, port: int, local_address: str | None) -> NetworkConnection:
-    local = None if local_address is None else (local_address, 0)
-    _, connection = await asyncio.get_running_loop().create_connection(
-        NetworkConnection, address, port, local_addr=local
-    )
+async def _connect_address(address: str, port: int) -> NetworkConnection:
+    loop = asyncio.get_running_loop()
+    _, connection = await loop.create_connection(NetworkConnection, address, port)
     return connection
 
 

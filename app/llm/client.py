@@ -168,9 +168,7 @@ class _BoundedBody(httpx2.AsyncByteStream):
 
 def open_client(traffic: ModelTraffic) -> ModelClient:
     """Return a client for the vendors' own addresses and those that the operator configured."""
-    bounds = traffic.bounds
-    transport = OpenTransport(keepalive=bounds.keepalive, connections=bounds.streams)
-    return ModelClient(transport, traffic)
+    return ModelClient(OpenTransport(keepalive=traffic.bounds.keepalive), traffic)
 
 
 def egress_client(policy: EgressPolicy, traffic: ModelTraffic) -> ModelClient:

@@ -14,8 +14,8 @@ from typing import Any
 
 import pytest
 
-from app.base.egress import MAX_HEAD_BYTES
 from app.base.egress_policy import EgressPolicy, requests_of
+from app.base.http11 import MAX_HEAD_BYTES
 from app.base.metrics import Metrics
 from app.llm.client import ModelBounds, ModelClient, ModelTraffic, egress_client, open_client
 from app.llm.messages import Text, TextDelta

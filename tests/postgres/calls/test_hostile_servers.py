@@ -23,8 +23,8 @@ from cryptography.hazmat.primitives.serialization import (
 )
 
 from app.base.clock import retry_after_s
-from app.base.egress import MAX_HEAD_BYTES
 from app.base.egress_policy import Lookups, requests_of
+from app.base.http11 import MAX_HEAD_BYTES
 from app.deployment import Deployment
 from app.llm.messages import MAX_TOKENS_PER_CALL, Usage
 from app.llm.provider import ProviderNotBuilt

@@ -1,4 +1,4 @@
-"""Outgoing connections below httpcore: TLS, silence, slow readers and writers, resets, several addresses."""
+"""Outgoing connections: TLS, silence, slow readers and writers, resets, several addresses."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-import httpcore2
+import httpx2
 import pytest
 import uvloop
 from cryptography import x509
@@ -19,7 +19,8 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
 from app.base import network
-from app.base.network import NetworkBackend
+from app.base.http11 import HttpConnectionPool
+from app.base.network import open_connection
 
 Handler = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 HEAD = b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n"
@@ -86,8 +87,21 @@ async def serve(handler: Handler, tls: ssl.SSLContext | None = None) -> AsyncIte
         await asyncio.sleep(0.01)  # transports close in the next turn of the loop
 
 
-def pool(**options: Any) -> httpcore2.AsyncConnectionPool:
-    return httpcore2.AsyncConnectionPool(network_backend=NetworkBackend(), **options)
+class PoolTransport(httpx2.AsyncBaseTransport):
+    """A transport with nothing but a connection pool."""
+
+    def __init__(self, tls: ssl.SSLContext | None = None, keepalive: int = 10) -> None:
+        self.pool = HttpConnectionPool(open_connection, tls or ssl.create_default_context(), keepalive)
+
+    async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
+        return await self.pool.send(request)
+
+    async def aclose(self) -> None:
+        await self.pool.aclose()
+
+
+def pool(tls: ssl.SSLContext | None = None, keepalive: int = 10) -> httpx2.AsyncClient:
+    return httpx2.AsyncClient(transport=PoolTransport(tls, keepalive), trust_env=False)
 
 
 async def answer_each(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, body: bytes) -> None:
@@ -110,12 +124,12 @@ def test_requests_share_a_tls_connection(runner: asyncio.Runner, certificate: Pa
 
     async def scenario() -> None:
         async with serve(handler, tls) as port:
-            async with pool(ssl_context=trusted) as client:
+            async with pool(trusted) as client:
                 for _ in range(2):
                     response = await client.request("GET", f"https://localhost:{port}/")
                     assert response.content == body
-            async with pool(ssl_context=ssl.create_default_context()) as client:
-                with pytest.raises(httpcore2.ConnectError) as failed:
+            async with pool() as client:
+                with pytest.raises(httpx2.ConnectError) as failed:
                     await client.request("GET", f"https://localhost:{port}/")
         assert isinstance(failed.value.__context__, ssl.SSLCertVerificationError)
 
@@ -129,8 +143,8 @@ def test_a_tls_handshake_has_a_timeout(runner: asyncio.Runner) -> None:
 
     async def scenario() -> None:
         async with serve(silent) as port:
-            connection = await NetworkBackend().connect_tcp("127.0.0.1", port)
-            with pytest.raises(httpcore2.ConnectTimeout):
+            connection = await open_connection("127.0.0.1", port)
+            with pytest.raises(httpx2.ConnectTimeout):
                 await connection.start_tls(ssl.create_default_context(), "localhost", 0.1)
 
     runner.run(scenario())
@@ -146,14 +160,14 @@ def test_silence_ends_a_read_and_data_extends_it(runner: asyncio.Runner) -> None
     async def scenario() -> None:
         loop = asyncio.get_running_loop()
         async with serve(handler) as port:
-            connection = await NetworkBackend().connect_tcp("127.0.0.1", port)
+            connection = await open_connection("127.0.0.1", port)
             began = loop.time()
             for _ in range(4):
                 assert await connection.read(100, timeout=0.5) == b"x"
-            with pytest.raises(httpcore2.ReadTimeout):
+            with pytest.raises(httpx2.ReadTimeout):
                 await connection.read(100, timeout=0.5)
             assert loop.time() - began >= 1.0  # 0.6 s until the last byte, then the whole timeout
-            with pytest.raises(httpcore2.ReadTimeout):
+            with pytest.raises(httpx2.ReadTimeout):
                 await asyncio.wait_for(connection.read(100, timeout=0.05), 5)
             await connection.aclose()
 
@@ -171,7 +185,7 @@ def test_a_slow_reader_holds_bounded_data(runner: asyncio.Runner) -> None:
 
     async def scenario() -> None:
         async with serve(handler) as port:
-            connection = await NetworkBackend().connect_tcp("127.0.0.1", port)
+            connection = await open_connection("127.0.0.1", port)
             await asyncio.sleep(0.5)
             assert len(connection._data) <= 2 * network.MAX_UNREAD_BYTES
             received = 0
@@ -189,11 +203,11 @@ def test_a_server_that_does_not_read_ends_a_write(runner: asyncio.Runner) -> Non
 
     async def scenario() -> None:
         async with serve(handler) as port:
-            connection = await NetworkBackend().connect_tcp("127.0.0.1", port)
-            with pytest.raises(httpcore2.WriteTimeout):
+            connection = await open_connection("127.0.0.1", port)
+            with pytest.raises(httpx2.WriteTimeout):
                 await connection.write(b"x" * 64_000_000, timeout=0.2)
             await connection.aclose()
-            with pytest.raises(httpcore2.WriteError):
+            with pytest.raises(httpx2.WriteError):
                 await connection.write(b"x", timeout=0.2)
 
     runner.run(scenario())
@@ -209,9 +223,9 @@ def test_a_reset_is_an_error_after_the_data_before_it(runner: asyncio.Runner) ->
 
     async def scenario() -> None:
         async with serve(handler) as port:
-            connection = await NetworkBackend().connect_tcp("127.0.0.1", port)
+            connection = await open_connection("127.0.0.1", port)
             assert await connection.read(100, timeout=5) == b"x"
-            with pytest.raises(httpcore2.ReadError):
+            with pytest.raises(httpx2.ReadError):
                 await connection.read(100, timeout=5)
             await connection.aclose()
 
@@ -249,7 +263,7 @@ def test_the_next_address_is_tried(runner: asyncio.Runner, monkeypatch: pytest.M
         async with pool() as client:
             async with serve(handler) as port:
                 assert (await client.request("GET", f"http://two.example:{port}/")).content == b"ok"
-            with pytest.raises(httpcore2.ConnectError) as failed:
+            with pytest.raises(httpx2.ConnectError) as failed:
                 await client.request("GET", "http://two.example:1/")
             assert isinstance(failed.value.__context__, ConnectionRefusedError)
 
