@@ -22,6 +22,7 @@ from bench import (
     graphs,
     idle_streams,
     machine,
+    processes,
     programs,
     references,
     report,
@@ -40,6 +41,7 @@ SUITES = {
     "artifacts": artifacts.run,
     "idle-streams": idle_streams.run,
     "streaming": streaming.run,
+    "processes": processes.run,
 }
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "performance.md"
 PHASE_S = 60.0  # no phase takes longer

@@ -1,6 +1,7 @@
 """A model server on loopback that streams 50 tokens, one every 20 ms, in the protocols of OpenAI and Anthropic.
 
-The first token leaves with the head of the response, so the time to the first token of a run is the service's own.
+The first token leaves with the head of the response, so the time to the first token of a run is the service's own. With
+a number of seconds as its argument, the server waits that long and then sends all tokens at once.
 It runs as a process of its own, as cheap as possible: one asyncio protocol, frames that are made once, no JSON.
 """
 
@@ -8,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import sys
 from collections.abc import Iterator, Sequence
 from typing import Any, cast
 
@@ -89,8 +91,9 @@ def _frames(events: Iterator[bytes]) -> list[bytes]:
 class _Connection(asyncio.Protocol):
     """A kept-alive connection. It reads a request to its end, then streams the response of its path."""
 
-    def __init__(self, answers: dict[bytes, list[bytes]]) -> None:
+    def __init__(self, answers: dict[bytes, list[bytes]], wait_s: float = 0.0) -> None:
         self._answers = answers
+        self._wait_s = wait_s
         self._loop = asyncio.get_running_loop()
         self._request = b""
         self._transport: asyncio.Transport | None = None
@@ -105,7 +108,10 @@ class _Connection(asyncio.Protocol):
         if not end or len(body) < int(lengths[0].removeprefix(LENGTH)):
             return
         path, self._request = head.split(b" ", 2)[1], b""
-        self._send(self._answers[path], 0, self._loop.time())
+        if self._wait_s:
+            self._loop.call_later(self._wait_s, self._send, [b"".join(self._answers[path])], 0, 0.0)
+        else:
+            self._send(self._answers[path], 0, self._loop.time())
 
     def _send(self, frames: Sequence[bytes], number: int, began: float) -> None:
         if self._transport is None:
@@ -118,14 +124,14 @@ class _Connection(asyncio.Protocol):
         self._transport = None
 
 
-async def serve() -> None:
+async def serve(wait_s: float) -> None:
     """Print the port, then serve until the process is stopped."""
     answers = {OPENAI_PATH.encode(): _frames(_openai()), ANTHROPIC_PATH.encode(): _frames(_anthropic())}
     loop = asyncio.get_running_loop()
-    server = await loop.create_server(lambda: _Connection(answers), "127.0.0.1", 0, backlog=1024)
+    server = await loop.create_server(lambda: _Connection(answers, wait_s), "127.0.0.1", 0, backlog=1024)
     print(f"The model listens on http://127.0.0.1:{server.sockets[0].getsockname()[1]}", flush=True)
     await server.serve_forever()
 
 
 if __name__ == "__main__":
-    uvloop.run(serve())
+    uvloop.run(serve(float(sys.argv[1]) if len(sys.argv) > 1 else 0.0))

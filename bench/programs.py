@@ -14,7 +14,7 @@ import tempfile
 import threading
 import time
 import urllib.request
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -129,12 +129,12 @@ def _call(port: int, key: str, method: str, path: str, body: object = None) -> b
 
 @contextlib.contextmanager
 def service(
-    data: Path, env: Mapping[str, str] | None = None, **settings: object
+    data: Path, env: Mapping[str, str] | None = None, *, flags: Sequence[str] = (), **settings: object
 ) -> Iterator[tuple[Program, float]]:
     """Run `plangate serve` with the mock provider; yield the seconds from its start to the first request that
     reads the database.
 
-    `settings`: `slots=2` is PLANGATE_SLOTS. `env` has variables that are not settings.
+    `settings`: `slots=2` is PLANGATE_SLOTS. `env` has variables that are not settings, `flags` more options of the command.
     """
     command = [
         sys.executable,
@@ -147,13 +147,12 @@ def service(
         str(data),
         "--host",
         "127.0.0.1",
+        *flags,
     ]
-    unwanted = ("DATABASE_URL", "PYTHONDONTWRITEBYTECODE")  # an installed service has its bytecode
-    kept = {k: v for k, v in os.environ.items() if not k.startswith("PLANGATE_") and k not in unwanted}
-    kept |= {f"PLANGATE_{name.upper()}": str(value) for name, value in settings.items()}
-    kept |= env or {}
     began = time.perf_counter()
-    child = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=kept)
+    child = subprocess.Popen(
+        command, stdout=subprocess.PIPE, text=True, env=_environment(env or {}, settings)
+    )
     try:
         said, where = _first_lines(child, 2)
         port = int(said.rpartition(":")[2])
@@ -166,6 +165,28 @@ def service(
         yield Program("service", child, port, request), ready_s
     finally:
         _end(child)
+
+
+@contextlib.contextmanager
+def worker(data: Path, env: Mapping[str, str] | None = None, **settings: object) -> Iterator[int]:
+    """Run `plangate worker` beside a service; yield its pid once it runs. The arguments are those of `service`."""
+    command = [sys.executable, "-m", "app", "worker", "--data-dir", str(data)]
+    child = subprocess.Popen(
+        command, stdout=subprocess.PIPE, text=True, env=_environment(env or {}, settings)
+    )
+    try:
+        _first_lines(child, 1)
+        yield child.pid
+    finally:
+        _end(child)
+
+
+def _environment(env: Mapping[str, str], settings: Mapping[str, object]) -> dict[str, str]:
+    """Return the environment of a process of the service, without settings of whoever runs the benchmark."""
+    unwanted = ("DATABASE_URL", "PYTHONDONTWRITEBYTECODE")  # an installed service has its bytecode
+    kept = {k: v for k, v in os.environ.items() if not k.startswith("PLANGATE_") and k not in unwanted}
+    kept |= {f"PLANGATE_{name.upper()}": str(value) for name, value in settings.items()}
+    return kept | dict(env)
 
 
 @contextlib.contextmanager
@@ -184,9 +205,10 @@ def floor(dsn: str) -> Iterator[tuple[Program, float]]:
 
 
 @contextlib.contextmanager
-def model_server() -> Iterator[int]:
-    """Run the model server of bench/model.py; yield its port."""
-    child = subprocess.Popen([sys.executable, "-m", "bench.model"], stdout=subprocess.PIPE, text=True)
+def model_server(wait_s: float = 0.0) -> Iterator[int]:
+    """Run the model server of bench/model.py, which waits `wait_s` before it answers; yield its port."""
+    command = [sys.executable, "-m", "bench.model", str(wait_s)]
+    child = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
     try:
         yield int(_first_lines(child, 1)[0].rpartition(":")[2])
     finally:

@@ -38,10 +38,11 @@ FULL = Plan(rounds=3, repeats={8: 4, 48: 2, 200: 1}, together={1: 8, 48: 2})
 QUICK = Plan(rounds=1, repeats={8: 2, 48: 1, 200: 1}, together={1: 4, 48: 1})
 
 
-def _spec(protocol: str) -> bytes:
+def register(api: Api, protocol: str) -> None:
+    """Register the runtime of runs with a protocol, under its name."""
     agent = {"name": "helper", "role": "specialist", "model": {"id": "m", "provider": protocol}}
     spec = {"name": protocol, "tenant": {"resourceId": "local", "version": "1"}, "agents": [agent]}
-    return json.dumps(spec).encode()
+    api("POST", "/runtimes", json.dumps(spec).encode())
 
 
 @contextmanager
@@ -63,7 +64,7 @@ def pair() -> Iterator[tuple[Program, Program, int]]:
         key = Path(data / "local-key").read_text("utf-8").strip()
         with closing(Api(service.port, key)) as api:
             for protocol in PROTOCOLS:
-                api("POST", "/runtimes", _spec(protocol))
+                register(api, protocol)
         yield service, stack.enter_context(programs.streaming_floor(dsn, model_port)), postmaster
 
 
