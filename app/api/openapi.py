@@ -156,6 +156,13 @@ HEADERS_OF_PROBLEM: dict[int, dict[str, Any]] = {
             "schema": {"type": "integer", "minimum": 1},
         }
     },
+    421: {
+        "Plangate-Cell": {
+            "description": "The name of the cell, as in `cell`, for load balancers.",
+            "required": True,
+            "schema": {"type": "string"},
+        }
+    },
     429: RETRY_AFTER,
     503: RETRY_AFTER,
 }

@@ -130,6 +130,7 @@ class WrongCell(PlangateError):
 
     def __init__(self, detail: str, cell: str) -> None:
         super().__init__(detail, extra={"cell": cell})
+        self.headers = {"plangate-cell": cell}
 
 
 class Invalid(PlangateError):

@@ -2,6 +2,7 @@
 import {
   connect, ApiError, parseExact, stringifyExact, type ExactValue, type Plangate, type Problem,
 } from "../../sdk/typescript/src/index.js";
+import { followCell, withCellHeader } from "../../sdk/typescript/src/cells.js";
 import { createClient, type Client } from "../../sdk/typescript/src/generated/client/index.js";
 import { parseAnswer } from "./exact.js";
 
@@ -57,13 +58,14 @@ async function observedFetch(input: RequestInfo | URL, init?: RequestInit): Prom
   const route = `${method} /${url.pathname.slice(ROOT.pathname.length)}`;
   let response: Response;
   try {
-    response = await fetch(input, init);
+    response = await followCell(fetch, [input, init], withCellHeader);
   } catch (error) {
     if (error instanceof DOMException && error.name === "AbortError") throw error;
     throw new RequestFailed(route, undefined, undefined, "the service did not answer");
   }
   readClock(response);
-  if (response.status === 401 && !route.endsWith(" /session")) for (const listener of signedOut) listener();
+  const unknown = response.status === 401 || response.status === 421; // 421: the cookie is of a cell that is gone
+  if (unknown && !route.endsWith(" /session")) for (const listener of signedOut) listener();
   if (!response.ok && response.status !== 304) {
     const failed = await ApiError.fromResponse(response);
     throw new RequestFailed(route, failed.status, failed.problem, failed.message);

@@ -326,7 +326,7 @@ function Session(): ReactNode {
     );
   }
   if (me === undefined && first.isPending) return <main className="page"><Loading what="the session" /></main>;
-  const refused = first.error instanceof RequestFailed && first.error.status === 401;
+  const refused = first.error instanceof RequestFailed && [401, 421].includes(first.error.status ?? 0);
   if (me === undefined && first.error && !refused && !ticket) {
     return (
       <main className="page">

@@ -91,7 +91,7 @@ export class TenantStream {
         }
       } catch (error) {
         if (signal.aborted) return;
-        if (error instanceof ApiError && error.status === 401) return this.set({ kind: "signed-out" });
+        if (error instanceof ApiError && (error.status === 401 || error.status === 421)) return this.set({ kind: "signed-out" });
       }
       if (signal.aborted) return;
       await this.pause(signal);

@@ -53,6 +53,7 @@ if typing.TYPE_CHECKING:
     from plangate.errors import TooLarge as TooLarge
     from plangate.errors import TooManyRequests as TooManyRequests
     from plangate.errors import Unauthenticated as Unauthenticated
+    from plangate.errors import WrongCell as WrongCell
     from plangate.files import FileRecords as FileRecords
     from plangate.files import Files as Files
     from plangate.journal import QueryEvents as QueryEvents
@@ -142,7 +143,7 @@ else:
         "errors": (
             "ApiError Conflict Forbidden Gone InvalidRequest Malformed NotFound PlangateError "
             "ServiceNotInstalled ServiceNotStarted ServiceUnavailable TooLarge TooManyRequests "
-            "Unauthenticated"
+            "Unauthenticated WrongCell"
         ),
         "files": "FileRecords Files",
         "journal": "QueryEvents",

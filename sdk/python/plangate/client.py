@@ -9,14 +9,14 @@ import random
 import time
 import uuid
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
-from contextlib import aclosing, asynccontextmanager
+from contextlib import AsyncExitStack, aclosing, asynccontextmanager
 from typing import Any, Final
 from urllib.parse import quote, urlsplit
 
 import httpx
 from httpx_sse import EventSource, ServerSentEvent, SSEError
 
-from plangate.errors import ApiError, PlangateError, ServiceUnavailable, api_error
+from plangate.errors import ApiError, PlangateError, ServiceUnavailable, WrongCell, api_error
 from plangate.json_bytes import to_json
 
 log = logging.getLogger("plangate")
@@ -90,11 +90,15 @@ class ServiceClient:
         api_key: str,
         tenant: str | None,
         *,
+        cell_urls: Mapping[str, str] | None = None,
         ended: Callable[[], str | None] = lambda: None,
         transport: httpx.AsyncBaseTransport | None = None,
     ) -> None:
-        """Leave `tenant` None if the key names it. `ended` returns why the service will not come back, if known."""
+        """Leave `tenant` None if the key names it. `cell_urls` has the addresses of cells by name: if the service answers
+        that the tenant is in one of these cells, this and all further requests go there. `ended` returns why the service
+        will not come back, if known."""
         self.url = url.rstrip("/")
+        self._cell_urls = dict(cell_urls or {})
         self._ended = ended
         self._closed = False
         self._http = httpx.AsyncClient(
@@ -165,6 +169,7 @@ class ServiceClient:
             headers["Content-Type"] = media_type
         timeout = httpx.Timeout(timeout_s, connect=CONNECT_TIMEOUT_S)
         outage = Outage(self, patience_s)
+        switched = False
         while True:
             self._check_open()
             try:
@@ -180,7 +185,19 @@ class ServiceClient:
                     return answer.content if raw else _content(answer, accept)
                 raise _error_from_response(answer)
             except (httpx.TransportError, ApiError) as error:
-                await outage.wait(error)
+                if not switched and self._switch_cell(error):
+                    switched = True
+                else:
+                    await outage.wait(error)
+
+    def _switch_cell(self, error: Exception) -> bool:
+        """Send further requests to the cell that the error names. Return False if its address is not configured."""
+        url = self._cell_urls.get(error.cell) if isinstance(error, WrongCell) else None
+        if url is None:
+            return False
+        self.url = url.rstrip("/")
+        self._http.base_url = httpx.URL(self.url)
+        return True
 
     def _check_open(self) -> None:
         if self._closed:
@@ -197,14 +214,24 @@ class ServiceClient:
             request_headers["Content-Type"] = _JSON
         timeout = httpx.Timeout(STREAM_TIMEOUT_S, connect=CONNECT_TIMEOUT_S)
         content = None if body is None else to_json(body)
-        async with self._http.stream(
-            method, path, content=content, headers=request_headers, timeout=timeout
-        ) as response:
-            if not response.is_success:
+        async with AsyncExitStack() as stack:
+
+            async def connect() -> httpx.Response:
+                response = await stack.enter_async_context(
+                    self._http.stream(method, path, content=content, headers=request_headers, timeout=timeout)
+                )
+                if response.is_success:
+                    return response
                 await response.aread()
                 raise _error_from_response(response)
-            async with aclosing(_events(response)) as events:
-                yield response, events
+
+            try:
+                response = await connect()
+            except WrongCell as error:
+                if not self._switch_cell(error):
+                    raise
+                response = await connect()
+            yield response, await stack.enter_async_context(aclosing(_events(response)))
 
 
 class OpeningClient(ServiceClient):

@@ -18,6 +18,7 @@ from plangate.authoring.predicates import (
     predicates_to_wire,
 )
 from plangate.authoring.runtimes import DefinedRuntime, define_tenant, local_tools, tool_predicates
+from plangate.cell_urls import parse_cell_urls
 from plangate.context import check_services
 from plangate.data_environment import parse_data_environment
 from plangate.event_types import EVENT_TYPES
@@ -34,6 +35,7 @@ def create_runtime(
     *,
     url: str | None = None,
     api_key: str | None = None,
+    cell_urls: Mapping[str, str] | None = None,
     services: Mapping[str, Any] | None = None,
     approval_predicates: Mapping[str, str | PredicateFunction] | None = None,
     action_dispatcher: ActionDispatcher | Callable[[Any, Any], Any] | None = None,
@@ -56,6 +58,9 @@ def create_runtime(
             when the last one is closed, for the next one to open at once, and ends with the process, however that
             ends.
         api_key: A key of the tenant; without it PLANGATE_API_KEY. A service that is started here has its own.
+        cell_urls: The addresses of cells by name; without it PLANGATE_CELL_URLS, as
+            `eu1=https://eu1.example.com,eu2=https://eu2.example.com`. If the service answers that the tenant is in one of
+            these cells, the runtime goes there. Its key is sent to no other address.
         services: Objects that handlers find in their `ctx`, by name.
         approval_predicates: By id, CEL expressions, or functions `(args, ctx)`, sync or async, that say in
             this process whether a call of a tool needs an approval. `ctx` is a mapping with `tool`, `agent`,
@@ -104,7 +109,15 @@ def create_runtime(
         serve=serve,
     )
     prepared = replace(prepared, data=parse_data_environment(data_environment))
-    return Runtime(prepared, address, key, check_services(services), _hooks(event_hooks), serve=serve)
+    return Runtime(
+        prepared,
+        address,
+        key,
+        check_services(services),
+        _hooks(event_hooks),
+        serve=serve,
+        cell_urls=parse_cell_urls(cell_urls),
+    )
 
 
 def connect(
@@ -113,6 +126,7 @@ def connect(
     tenant: str | TenantSpec | Mapping[str, Any] | None = None,
     url: str | None = None,
     api_key: str | None = None,
+    cell_urls: Mapping[str, str] | None = None,
     event_hooks: Mapping[str, EventHook] | None = None,
 ) -> Runtime:
     """Open a runtime that is registered, by its name, to start queries on it. It serves no tools.
@@ -122,7 +136,7 @@ def connect(
     Args:
         name: The name that it was registered with.
         tenant: The tenant's id, or what `define_tenant` returns. None is the tenant of the key.
-        url, api_key, event_hooks: As for `create_runtime`.
+        url, api_key, cell_urls, event_hooks: As for `create_runtime`.
 
     Raises:
         TypeError: for an argument of the wrong kind.
@@ -142,7 +156,9 @@ def connect(
         address, api_key or (os.environ.get("PLANGATE_API_KEY") if address is not None else None) or None
     )
     owner = None if tenant is None else define_tenant(tenant).resource_id
-    return Runtime(RegisteredName(name, owner), address, key, {}, _hooks(event_hooks), serve=False)
+    prepared = RegisteredName(name, owner)
+    cells = parse_cell_urls(cell_urls)
+    return Runtime(prepared, address, key, {}, _hooks(event_hooks), serve=False, cell_urls=cells)
 
 
 def _address(url: Any) -> str | None:

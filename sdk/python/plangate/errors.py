@@ -5,8 +5,8 @@
     ├── ServiceNotStarted     the service that was started here ended before it listened
     ├── ServiceUnavailable    the service does not answer
     └── ApiError              the service refused: status, type, detail, errors
-        └── Malformed, Unauthenticated, Forbidden, NotFound, Conflict, Gone, TooLarge, InvalidRequest,
-            TooManyRequests
+        └── Malformed, Unauthenticated, Forbidden, NotFound, Conflict, Gone, TooLarge, WrongCell,
+            InvalidRequest, TooManyRequests
 
 What is wrong with a spec is a `SpecInvalid`, and what is wrong with an argument a ValueError or TypeError: both
 before anything is sent.
@@ -201,6 +201,23 @@ class TooLarge(ApiError):
     """
 
     status_code = 413
+
+
+class WrongCell(ApiError):
+    """421: the tenant of the key is in another cell. The library goes there if it knows the address (`cell_urls`).
+
+    Example:
+        >>> error = WrongCell(421, {"type": "wrong_cell", "detail": "Send it to 'eu2'.", "cell": "eu2"})
+        >>> error.cell
+        'eu2'
+    """
+
+    status_code = 421
+
+    @property
+    def cell(self) -> str:
+        """Return the name of the cell to send the request to."""
+        return str(self.problem.get("cell") or "")
 
 
 class InvalidRequest(ApiError):

@@ -72,8 +72,10 @@ class RuntimeSession:
         hooks: Mapping[str, EventHook],
         *,
         serve: bool = True,
+        cell_urls: Mapping[str, str] | None = None,
     ) -> None:
         self._prepared = prepared
+        self._cell_urls = cell_urls
         self._serve = serve
         self._url = url
         self._api_key = api_key
@@ -203,7 +205,7 @@ class RuntimeSession:
         """Return a client until `stack` is closed; `use` releases the service that was started for it."""
         tenant = self._tenant
         if self._url is not None and self._api_key is not None:
-            client = ServiceClient(self._url, self._api_key, tenant)
+            client = ServiceClient(self._url, self._api_key, tenant, cell_urls=self._cell_urls)
         else:
             service = await asyncio.to_thread(LocalService.acquire)
             use.callback(service.release)

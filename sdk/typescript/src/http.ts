@@ -1,3 +1,4 @@
+import { atBase, followCell, withCellHeader, type Sent } from "./cells.js";
 import { ApiError, ServiceUnavailable } from "./errors.js";
 
 /** The versions of the service that this client was written for. */
@@ -15,6 +16,12 @@ export interface ConnectOptions {
   tenant?: string;
   /** The person behind the request, for a key with the scope `act-as`. */
   principal?: string;
+  /**
+   * The addresses of cells by name. If the service answers that the tenant is in one of these cells, requests go there;
+   * the key is sent to no other address. In Node, `PLANGATE_CELL_URLS` is the default:
+   * `eu1=https://eu1.example.com,eu2=https://eu2.example.com`.
+   */
+  cellUrls?: Record<string, string>;
   /** Another `fetch`, for example one that adds headers. */
   fetch?: typeof globalThis.fetch;
   /** Where warnings go. The default is `console.warn`. */
@@ -32,6 +39,8 @@ export class Connection {
   readonly base: string;
   readonly headers: Record<string, string>;
   readonly credentials: RequestCredentials;
+  private readonly cellUrls: Map<string, string>;
+  private cellBase: string | undefined;
   private versionChecked = false;
 
   constructor(private readonly options: ConnectOptions) {
@@ -39,6 +48,7 @@ export class Connection {
     if (url === undefined) throw new TypeError("connect needs the address of the service: pass url, or set PLANGATE_URL");
     const key = options.key ?? environment("PLANGATE_API_KEY");
     this.base = url.replace(/\/+$/, "");
+    this.cellUrls = cellUrlsOf(options);
     this.credentials = key === undefined ? "same-origin" : "omit";
     this.headers = {};
     if (key !== undefined) this.headers["Authorization"] = `Bearer ${key}`;
@@ -47,9 +57,19 @@ export class Connection {
     if (options.principal !== undefined) this.headers["Plangate-Principal"] = options.principal;
   }
 
-  get fetch(): typeof globalThis.fetch {
-    return this.options.fetch ?? globalThis.fetch.bind(globalThis);
-  }
+  /** `fetch`, which follows the service once if the tenant is in another cell. */
+  readonly fetch: typeof globalThis.fetch = (input, init) => {
+    const plain = this.options.fetch ?? globalThis.fetch.bind(globalThis);
+    const from = this.cellBase ?? this.base;
+    const sent: Sent = from === this.base ? [input, init] : atBase(this.base, from, input, init);
+    return followCell(plain, sent, (cell, input, init) => {
+      if (this.credentials === "same-origin") return withCellHeader(cell, input, init);
+      const url = this.cellUrls.get(cell);
+      if (url === undefined) return undefined;
+      this.cellBase = url;
+      return atBase(from, url, input, init);
+    });
+  };
 
   warn(message: string): void {
     (this.options.warn ?? console.warn)(`plangate: ${message}`);
@@ -86,6 +106,13 @@ export class Connection {
       this.versionChecked = false; // the service is away: the next request asks again
     }
   }
+}
+
+function cellUrlsOf(options: ConnectOptions): Map<string, string> {
+  const pairs = (environment("PLANGATE_CELL_URLS") ?? "").split(",").filter((pair) => pair.includes("="));
+  const listed = pairs.map((pair) => [pair.slice(0, pair.indexOf("=")), pair.slice(pair.indexOf("=") + 1)] as const);
+  const entries = options.cellUrls === undefined ? listed : Object.entries(options.cellUrls);
+  return new Map(entries.map(([name, url]) => [name.trim(), url.trim().replace(/\/+$/, "")]));
 }
 
 /** Return a variable of the environment in Node; in a page there is none. */

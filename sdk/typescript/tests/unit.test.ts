@@ -5,7 +5,9 @@ import { test } from "node:test";
 import {
   ApiError,
   connect,
+  createKey,
   InvalidSignature,
+  listQueries,
   parseExact,
   ServiceUnavailable,
   sha256Hex,
@@ -65,6 +67,48 @@ test("in Node, the address and the key come from the environment", async () => {
     delete process.env["PLANGATE_API_KEY"];
   }
   assert.throws(() => connect(), /pass url, or set PLANGATE_URL/);
+});
+
+/** Two cells: `eu1` refers every request to `cell`, and `eu2` answers. */
+function twoCells(cell: string, options: object) {
+  const urls: string[] = [];
+  const fetch = async (input: RequestInfo | URL, init?: RequestInit) => {
+    const request = new Request(input, init);
+    if (request.url.endsWith("/whoami")) return Response.json({ version: "0.1.0" });
+    urls.push(`${request.method} ${request.url}${request.body ? ` ${await request.text()}` : ""}`);
+    if (request.url.startsWith("http://eu2.test/") || request.headers.get("Plangate-Cell") === "eu2") {
+      return Response.json({ items: [], nextCursor: null });
+    }
+    return Response.json({ type: "wrong_cell", title: "t", status: 421, detail: "d", instance: "/", cell }, { status: 421 });
+  };
+  return { urls, plangate: connect({ url: "http://eu1.test/below", fetch, warn: quiet, ...options }) };
+}
+
+test("a key is sent once more, to the cell that the service names, if its address is configured", async () => {
+  const cellUrls = { eu2: "http://eu2.test/" };
+  const { plangate, urls } = twoCells("eu2", { key: "plg_eu2_x", cellUrls });
+  await createKey({ ...plangate.options, body: { principal: "ann", scopes: ["read"] } });
+  await listQueries({ ...plangate.options });
+  const body = '{"principal":"ann","scopes":["read"]}';
+  assert.deepEqual(urls, [
+    `POST http://eu1.test/below/keys ${body}`,
+    `POST http://eu2.test/keys ${body}`,
+    "GET http://eu2.test/queries", // from now on it goes there
+  ]);
+});
+
+test("a key goes to no cell whose address is not configured", async () => {
+  for (const cell of ["eu3", "http://evil.test", "__proto__", "constructor"]) {
+    const { plangate, urls } = twoCells(cell, { key: "plg_x", cellUrls: { eu2: "http://eu2.test" } });
+    await assert.rejects(collect(plangate.stream("qry_1")), (error) => error instanceof ApiError && error.status === 421);
+    assert.deepEqual(urls, ["GET http://eu1.test/below/queries/qry_1/stream"]);
+  }
+});
+
+test("a page without a key stays at its service, and names the cell in a header", async () => {
+  const { plangate, urls } = twoCells("eu2", { cellUrls: { eu2: "http://eu2.test" } });
+  await listQueries({ ...plangate.options });
+  assert.deepEqual(urls, Array(2).fill("GET http://eu1.test/below/queries"));
 });
 
 test("a stream resumes after the last event that it received", async () => {

@@ -48,8 +48,9 @@ async def test_the_wrong_cell_names_the_right_one(eu1: World, eu2: World) -> Non
     key = await eu1.key("read", "queries:write")
     body = {"prompt": "hi", "runtime": "notices"}
     for _ in range(2):  # looked up, then remembered
-        problem = refused(await Caller(eu2.http, key.key).post("/queries", body), 421, "wrong_cell")
-        assert problem["cell"] == "eu1"
+        response = await Caller(eu2.http, key.key).post("/queries", body)
+        assert refused(response, 421, "wrong_cell")["cell"] == "eu1"
+        assert response.headers["plangate-cell"] == "eu1"
     ticket = (await key.do("/session/tickets"))["ticket"]
     for sign_in in ({"key": key.key}, {"ticket": ticket}):
         response = await eu2.http.post("/session", json=sign_in)

@@ -148,6 +148,7 @@ AREAS: tuple[tuple[str, str, tuple[str, ...]], ...] = (
             "Gone",
             "TooLarge",
             "WorkspaceError",
+            "WrongCell",
             "InvalidRequest",
             "TooManyRequests",
         ),

@@ -31,7 +31,7 @@ def test_the_table_matches_the_settings() -> None:
 def test_pages_name_only_existing_settings() -> None:
     root = Path(__file__).parents[3]
     known = {str(f.validation_alias or f"PLANGATE_{n.upper()}") for n, f in Settings.model_fields.items()}
-    known |= {"PLANGATE_URL", "PLANGATE_API_KEY"}  # the library's
+    known |= {"PLANGATE_URL", "PLANGATE_API_KEY", "PLANGATE_CELL_URLS"}  # the library's
     pages = [root / "README.md", root / "PROMISES.md", root / "docker-compose.yml", *root.glob("docs/*.md")]
     named = {name for page in pages for name in re.findall(r"\bPLANGATE_[A-Z_]+\b", page.read_text("utf-8"))}
     assert named <= known

@@ -18,6 +18,7 @@ from urllib.parse import urlsplit
 
 import typer
 
+from plangate.cell_urls import parse_cell_urls
 from plangate.cli.terminal_text import as_json, escape_lines
 from plangate.defaults import DEFAULT_PORT, default_data_dir
 from plangate.errors import NotFound, PlangateError, ServiceUnavailable, Unauthenticated
@@ -203,7 +204,7 @@ def run(target: Target, command: Callable[[Remote], Awaitable[int]], *, wants_js
         stream.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
 
     async def call() -> int:
-        client = http.ServiceClient(target.url, target.key, target.tenant)
+        client = http.ServiceClient(target.url, target.key, target.tenant, cell_urls=parse_cell_urls(None))
         try:
             return await command(Remote(client, wants_json=wants_json))
         finally:

@@ -1,1 +1,0 @@
-import{a,b,c}from"./chunk-5GYCUT2B.js";import"./chunk-7RVQJKAW.js";import"./chunk-I7A2VFCZ.js";import"./chunk-RDW242UG.js";import"./chunk-MJEAI3VA.js";export{a as Preview,b as TextPreview,c as parseCsv};
