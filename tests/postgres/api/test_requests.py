@@ -258,6 +258,7 @@ def test_every_error_has_its_status_its_slug_and_its_title() -> None:
             413,
             415,
             416,
+            421,
             422,
             429,
             503,
