@@ -75,8 +75,8 @@ class Load:
         except httpx.HTTPError as error:
             self.answers[repr(error)] += 1
             return None
-        problem = "" if answer.is_success else answer.json()["type"]
-        self.answers[problem or answer.status_code] += 1
+        is_problem = answer.headers.get("content-type") == "application/problem+json"
+        self.answers[answer.json()["type"] if is_problem else answer.status_code] += 1
         return answer if answer.is_success else None
 
 
