@@ -157,6 +157,17 @@ class Unavailable(PlangateError):
         self.retry_after_s = retry_after_s
 
 
+class TenantNotReady(Unavailable):
+    """The operator is moving the tenant, or importing it."""
+
+    kind, title = "tenant_not_ready", "The tenant is being moved"
+
+    def __init__(self, tenant: str) -> None:
+        super().__init__(
+            f"The operator is moving the tenant {tenant!r}. Send the request again.", retry_after_s=5
+        )
+
+
 class TransactionConflict(Unavailable):
     """The database rolled back this transaction because it deadlocked with another one. Nothing was
     changed."""

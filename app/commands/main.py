@@ -162,6 +162,12 @@ def export_tenant(
     file: TenantFile,
     passphrase_file: PassphraseFile = None,
     without_secrets: WithoutSecrets = False,
+    park: Annotated[
+        bool,
+        typer.Option(
+            "--park", help="Stop the tenant first, to be moved: its requests get a 503, and its queries wait."
+        ),
+    ] = False,
     data_dir: DataDir = None,
 ) -> None:
     """Write everything of a tenant into a new encrypted file, also while the service runs."""
@@ -173,6 +179,7 @@ def export_tenant(
             file.absolute(),
             passphrase,
             with_secrets=not without_secrets,
+            park=park,
         )
     )
     for line in report.lines:
@@ -196,6 +203,31 @@ def import_tenant(
     )
     for line in lines:
         typer.echo(line)
+
+
+@tenants.command("redirect")
+def redirect_tenant(
+    tenant: str,
+    cell: Annotated[str, typer.Argument(help="The name of the cell that imported the tenant.")],
+    data_dir: DataDir = None,
+) -> None:
+    """Answer requests of a parked tenant with a 421 that names the cell where it is now."""
+    asyncio.run(transfers.redirect(settings(data_dir=data_dir), tenant, cell))
+    typer.echo(f"Requests of the tenant {tenant} are sent to the cell {cell}.")
+
+
+@tenants.command("resume")
+def resume_tenant(tenant: str, data_dir: DataDir = None) -> None:
+    """Let a parked tenant continue here. Never do this after another cell imported it."""
+    asyncio.run(transfers.resume(settings(data_dir=data_dir), tenant))
+    typer.echo(f"The tenant {tenant} continues here.")
+
+
+@tenants.command("remove")
+def remove_tenant(tenant: str, data_dir: DataDir = None) -> None:
+    """Delete everything of a tenant that was moved to another cell, its keys included."""
+    asyncio.run(transfers.remove(settings(data_dir=data_dir), tenant))
+    typer.echo(f"The tenant {tenant} is removed.")
 
 
 def read_passphrase(file: Path | None, *, confirm: bool) -> str:

@@ -13,12 +13,14 @@ from app.api.database_startup import prepare_database
 from app.artifacts.chain import Chainer
 from app.artifacts.verify import tenant_problems
 from app.base.blobs.store import BlobStore
+from app.base.keys import CELL_NAME
 from app.base.postgres.database import TENANT_ID, Database, open_database
 from app.base.sealing import Sealer, derive_key
 from app.commands.admin import require_database
 from app.deployment import Deployment, find_deployment, open_blobs, prepare_blobs
 from app.settings import Settings
 from app.tenancy.installation import check_master_key
+from app.transfer import moving
 from app.transfer.errors import TransferError
 from app.transfer.exporting import export_tenant
 from app.transfer.frames import TenantManifest
@@ -76,12 +78,14 @@ async def _open_site(settings: Settings) -> AsyncIterator[_OpenDeployment]:
 
 
 async def export(
-    settings: Settings, tenant: str, to: Path, passphrase: str, *, with_secrets: bool
+    settings: Settings, tenant: str, to: Path, passphrase: str, *, with_secrets: bool, park: bool = False
 ) -> ExportReport:
-    """Write a tenant into a file. Raises TransferError and NotFound."""
+    """Write a tenant into a file. With `park`, stop it first, to be moved. Raises TransferError, NotFound and Conflict."""
     _check(tenant, passphrase)
     require_database(settings)
     async with _open_site(settings) as site:
+        if park:
+            await moving.park(tenant, dsn=site.deployment.migrate_dsn)
         await _check_chains(site, tenant)
         manifest = await export_tenant(
             tenant,
@@ -94,6 +98,11 @@ async def export(
             with_secrets=with_secrets,
         )
     lines = [f"Exported the tenant {tenant} to {to}: {_contents(manifest)}."]
+    if park:
+        lines.append(
+            f"{tenant} is parked: its requests get a 503. After the import, send its users to the other cell: "
+            f"plangate tenants redirect {tenant} CELL. To let it continue here instead: plangate tenants resume {tenant}"
+        )
     return ExportReport(lines, manifest.lost)
 
 
@@ -118,6 +127,7 @@ async def import_file(settings: Settings, file: Path, passphrase: str, *, with_s
             sealer=site.sealer,
             chainer=site.chainer,
             blobs=site.blobs,
+            cell=settings.cell,
             with_secrets=with_secrets,
         )
     header, manifest = imported.header, imported.manifest
@@ -133,7 +143,38 @@ async def import_file(settings: Settings, file: Path, passphrase: str, *, with_s
         lines.append(
             "The file is a backup of a running tenant: actions that were dispatched after it may be dispatched again."
         )
+    if imported.new_keys:
+        lines.append("New keys, shown this once; the old ones work until you revoke them:")
+        lines += [f"{new.replaces}  {new.key.principal}  {new.text}" for new in imported.new_keys]
     return lines
+
+
+async def resume(settings: Settings, tenant: str) -> None:
+    """Let a parked tenant continue here. Raises NotFound and Conflict."""
+    require_database(settings)
+    async with _open_site(settings) as site:
+        await moving.resume(tenant, dsn=site.deployment.migrate_dsn)
+
+
+async def redirect(settings: Settings, tenant: str, cell: str) -> None:
+    """Send the users of a parked tenant to another cell. Raises TransferError, NotFound and Conflict."""
+    if not CELL_NAME.fullmatch(cell):
+        raise TransferError(
+            f"{cell!r} is not the name of a cell: use 1 to 32 lowercase letters, digits and hyphens, with no hyphen at "
+            "either end."
+        )
+    if cell == settings.cell:
+        raise TransferError(f"{cell!r} is this cell: name the one that imported the tenant.")
+    require_database(settings)
+    async with _open_site(settings) as site:
+        await moving.redirect(tenant, cell, dsn=site.deployment.migrate_dsn)
+
+
+async def remove(settings: Settings, tenant: str) -> None:
+    """Delete what is left of a tenant that was moved. Raises TransferError."""
+    require_database(settings)
+    async with _open_site(settings) as site:
+        await moving.remove(tenant, dsn=site.deployment.migrate_dsn, blobs=site.blobs)
 
 
 def _check(tenant: str, passphrase: str) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from datetime import datetime
 from typing import Any, Literal
 
 from app.base.postgres.database import Database, Tx
@@ -17,6 +18,13 @@ END_PROCESS = "SELECT end_process($1, $2, $3, $4) AS news"
 PRESUME_DEAD = "SELECT presume_dead($1) AS n"
 LIST_PROCESSES = "SELECT * FROM list_processes($1)"
 LOCKED = "SELECT id FROM locked_processes()"
+# A process that was silent for a minute is presumed dead, as for its leases.
+HEARTBEATS = "SELECT id, heartbeat_at FROM processes WHERE ended_at IS NULL"
+FENCE_TENANT = """
+UPDATE queries SET lease_epoch = lease_epoch + 1, lease_owner = NULL, lease_expires_at = NULL
+ WHERE tenant_id = $1 AND status = 'running' AND lease_owner IS NOT NULL
+"""
+CLOSED_TENANTS = "SELECT tenant_id FROM closed_tenants()"
 CULPRITS = "SELECT tenant_id AS tenant, id AS query_id, epoch, deaths, own_deaths FROM culprits($1)"
 COUNT_SUSPECTS = "SELECT count_suspects() AS n"
 WAKE = "SELECT wake_query($1)"
@@ -94,6 +102,21 @@ async def report_process(
     Leases of this process that are not among them are released: the response to their claim was lost.
     """
     return {r["id"] for r in await db.call(REPORT, id, *_columns(leases), lease_s)}
+
+
+async def closed_tenants(db: Database) -> frozenset[str]:
+    """Return the tenants that this process must not work for."""
+    return frozenset(row["tenant_id"] for row in await db.call(CLOSED_TENANTS))
+
+
+async def heartbeats(connection: Any) -> dict[str, datetime]:
+    """Return the last heartbeat of each process that may still write, over a connection of the schema's owner."""
+    return {row["id"]: row["heartbeat_at"] for row in await connection.fetch(HEARTBEATS)}
+
+
+async def fence_tenant(connection: Any, *, tenant: str) -> None:
+    """Take the leases of all queries of a tenant, over a connection of the schema's owner."""
+    await connection.execute(FENCE_TENANT, tenant)
 
 
 def _columns(leases: Sequence[HeldLease]) -> list[list[Any]]:

@@ -29,6 +29,8 @@ log = structlog.get_logger(__name__)
 
 RENEW_SHARE: Final = 0.3  # of the lease: it is renewed when this part of it has passed
 MAX_HEARTBEAT_INTERVAL_S: Final = 3.0
+PARK_GRACE_S: Final = 2.0
+"""How long the running queries of a tenant that is parked may continue, before they are released."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,22 +180,30 @@ class Worker:
         self._draining = True
         for task in self._tasks[1:]:
             task.cancel()
-        tasks = [r.task for r in self._running.values() if r.task]
+        left = await self._stop_runs(list(self._running.values()), grace_s)
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self._release(left)
+        await self._process.end()
+
+    async def _stop_runs(self, runs: Sequence[ActiveQuery], grace_s: float) -> list[ActiveQuery]:
+        """Let these queries continue for `grace_s` seconds. Cancel and return those that are left then."""
+        tasks = [r.task for r in runs if r.task]
         if tasks:
             await asyncio.wait(tasks, timeout=grace_s)
-        left = list(self._running.values())
+        left = [r for r in runs if self._running.get(r.lease.query_id) is r]
         for running in left:
             if running.task:
                 running.task.cancel()
         await asyncio.gather(*(r.task for r in left if r.task), return_exceptions=True)
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
-        leases = [(r.lease.tenant, r.lease.query_id, r.lease.epoch) for r in left if not r.lease.lost]
+        return left
+
+    async def _release(self, runs: Sequence[ActiveQuery]) -> None:
+        leases = [(r.lease.tenant, r.lease.query_id, r.lease.epoch) for r in runs if not r.lease.lost]
         if leases:
             with contextlib.suppress(Unavailable):
                 await lease_store.release(self._db, owner=self.owner, leases=leases)
-        await self._process.end()
 
     def _start(self, claim: QueryClaim, record: QueryRecord | None = None) -> None:
         lease = Lease(claim.tenant, claim.query_id, claim.epoch)
@@ -273,7 +283,8 @@ class Worker:
             try:
                 if now - reported >= every_s:
                     await self._process.register()  # if that was not possible before
-                    await self._report(running)
+                    await self._close_tenants()
+                    await self._report(list(self._running.values()))
                     reported = now
                 if not running:
                     continue
@@ -288,6 +299,14 @@ class Worker:
             known = {h.query_id: h for h in heads}
             for one in running:
                 self._compare(one, known.get(one.lease.query_id))
+
+    async def _close_tenants(self) -> None:
+        """Stop working for tenants that are being moved. The next heartbeat says that this is done, so it comes first."""
+        closed = await lease_store.closed_tenants(self._db)
+        runs = [r for r in self._running.values() if r.lease.tenant in closed]
+        if runs:
+            await self._release(await self._stop_runs(runs, PARK_GRACE_S))
+        self._db.closed_tenants = closed
 
     async def _report(self, running: Sequence[ActiveQuery]) -> None:
         leases = [(r.lease.tenant, r.lease.query_id, r.lease.epoch) for r in running if not r.lease.lost]

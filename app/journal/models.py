@@ -141,11 +141,13 @@ TenantPosition = tuple[int, str, int]
 
 @dataclass(frozen=True, slots=True)
 class History:
-    """Which history of the database something was read from. `generation`: the cluster, the database and its last restore;
-    `timeline`: the timeline of the cluster, of which each promotion of a standby begins another one."""
+    """Which history of the database something was read from. `generation`: the cluster, the database, its last restore, and
+    the last import of the tenant; `timeline`: the timeline of the cluster, of which each promotion of a standby begins
+    another one. `is_imported`: the tenant comes from another deployment, which may have issued a cursor."""
 
     generation: str
     timeline: str
+    is_imported: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -145,7 +145,15 @@ class JournalReader:
         HistoryRewound for one of another history."""
         if cursor is None:
             return (await store.oldest_open_xid(tx), "", 0)
-        history, digest, position = self._decode(tx.tenant, cursor)
+        try:
+            history, digest, position = self._decode(tx.tenant, cursor)
+        except Malformed as error:
+            if (await store.load_history(tx)).is_imported:
+                raise HistoryRewound(
+                    "The tenant was moved since then, and the cursor is from the deployment where it was. Start the stream "
+                    "without a cursor."
+                ) from error
+            raise
         if not await self._is_same_history(tx, history, digest, position):
             raise HistoryRewound(
                 "The database was restored since then, or lost its newest events: it does not have the event that the "

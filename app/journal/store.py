@@ -317,13 +317,16 @@ async def is_over_after(tx: Tx, *, query_id: str, seq: int, types: Sequence[str]
     return is_over is None or is_over  # None: it was deleted
 
 
-HISTORY = "SELECT database_generation() AS generation, database_timeline() AS timeline"
+HISTORY = """
+SELECT database_generation() || CASE t.history WHEN 0 THEN '' ELSE '/' || t.history END AS generation,
+       database_timeline() AS timeline, t.history <> 0 AS is_imported FROM tenants t WHERE t.tenant_id = $1
+"""
 OLDEST_OPEN_XID = "SELECT pg_snapshot_xmin(pg_current_snapshot())::text::bigint"
 
 
 async def load_history(tx: Tx) -> History:
     """Return which history of the database this transaction reads."""
-    return History(**await tx.row(HISTORY))
+    return History(**await tx.row(HISTORY, tx.tenant))
 
 
 async def oldest_open_xid(tx: Tx) -> int:

@@ -18,6 +18,7 @@ from app.base.errors import (
     Forbidden,
     Invalid,
     NotFound,
+    TenantNotReady,
     TooManyRequests,
     Unauthenticated,
     Unavailable,
@@ -67,22 +68,6 @@ class TokenBucket:
             self.tokens -= 1
             return 0
         return (1 - self.tokens) / self.rate
-
-
-NOT_READY = {
-    "parked": "The tenant {tenant!r} is being moved. Send the request again.",
-    "importing": "The tenant {tenant!r} is being imported. Send the request again once that is done.",
-}
-NOT_READY_RETRY_S = 5
-
-
-class TenantNotReady(Unavailable):
-    """The operator is moving the tenant, or importing it."""
-
-    kind, title = "tenant_not_ready", "The tenant is being moved"
-
-    def __init__(self, detail: str) -> None:
-        super().__init__(detail, retry_after_s=NOT_READY_RETRY_S)
 
 
 @dataclass(frozen=True, slots=True)
@@ -215,10 +200,13 @@ class Tenancy:
     async def is_valid(self, credential: Credential) -> bool:
         """Return whether the key or session of an open stream is still valid, which is checked every few seconds.
 
-        During an outage the answer is True: it cannot be checked, and there is nothing new to read either.
+        During an outage the answer is True: it cannot be checked, and there is nothing new to read either. It is False once
+        the tenant was moved to another cell.
         """
         try:
-            await self.find_caller(credential)
+            caller = await self.find_caller(credential)
+            if not caller.has_operator_key:
+                await self.get_tenant(caller.tenant)
         except (Unauthenticated, WrongCell):
             return False
         except (Unavailable, TooManyRequests):
@@ -264,15 +252,20 @@ class Tenancy:
 
     async def _load_tenant(self, tenant: str, create: bool) -> Tenant:
         now = time.monotonic()
-        async with self._db.transaction(tenant) as tx:
+        async with self._db.transaction(tenant, allow_closed=True) as tx:
             record = await store.tenant_record(tx)
             if record is None and create:
                 await self.create_tenant(tx, tenant, {})
                 record = await store.tenant_record(tx)
         if record is None:
             raise Unauthenticated(f"The tenant {tenant!r} does not exist; ask the operator to create it.")
+        if record.moved_to is not None:
+            raise WrongCell(
+                f"The tenant {tenant!r} was moved to the cell {record.moved_to!r}. Send the request there.",
+                record.moved_to,
+            )
         if record.state != "active":
-            raise TenantNotReady(NOT_READY[record.state].format(tenant=tenant))
+            raise TenantNotReady(tenant)
         secret = self._sealer.open(record.sealed_reference_secret, secret_context(tenant, REFERENCE_SECRET))
         tenant_record = Tenant(tenant, record.limits, secret)
         self._tenants[tenant] = (now + KEY_CACHE_S, tenant_record)

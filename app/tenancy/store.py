@@ -24,6 +24,15 @@ FIND_KEY = "SELECT id, tenant_id, principal, scopes, tools, expires_at FROM find
 CREATE_TENANT = "SELECT create_tenant($1, $2, $3::text::jsonb, $4::text::jsonb)"
 # For the owner of the database only: the service's role cannot change a tenant.
 SET_TENANT = "SELECT set_tenant($1, $2::text::jsonb, $3::text::jsonb)"
+# The next four are for the owner of the database only.
+CHANGE_STATE = """
+UPDATE tenants SET state = $3, moved_to = $4 WHERE tenant_id = $1 AND state = ANY ($2) RETURNING state
+"""
+STATE = "SELECT state FROM tenants WHERE tenant_id = $1"
+VALID_KEYS = """
+SELECT id, principal, scopes, tools, created_at, created_by, expires_at, revoked_at FROM api_keys
+ WHERE tenant_id = $1 AND revoked_at IS NULL AND (expires_at IS NULL OR expires_at > now()) ORDER BY id
+"""
 FINISH_IMPORT = """
 WITH shown AS (
     UPDATE tenants SET state = 'active', history = $2 WHERE tenant_id = $1 AND state = 'importing' RETURNING tenant_id)
@@ -116,6 +125,24 @@ async def set_tenant(connection: Any, *, tenant: str, limits: str | None, floor:
     """Replace the limits or the floor, as JSON, over a connection of the schema's owner. Return False if there is no
     such tenant."""
     return bool(await connection.fetchval(SET_TENANT, tenant, limits, floor))
+
+
+async def change_state(
+    connection: Any, *, tenant: str, before: Sequence[str], after: str, moved_to: str | None = None
+) -> bool:
+    """Change the state of a tenant, over a connection of the schema's owner, if it is one of `before`."""
+    return await connection.fetchval(CHANGE_STATE, tenant, list(before), after, moved_to) is not None
+
+
+async def tenant_state(connection: Any, *, tenant: str) -> str | None:
+    """Return the state of a tenant, over a connection of the schema's owner, or None if there is no such tenant."""
+    state: str | None = await connection.fetchval(STATE, tenant)
+    return state
+
+
+async def valid_keys(tx: Tx) -> list[ApiKey]:
+    """Return the keys of the transaction's tenant that are in force."""
+    return [ApiKey(**row) for row in await tx.fetch(VALID_KEYS, tx.tenant)]
 
 
 async def finish_import(connection: Any, *, tenant: str, history: int) -> None:

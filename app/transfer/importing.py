@@ -18,17 +18,15 @@ from app.artifacts.moved_chains import restart_chains
 from app.base.blobs.store import BlobStore
 from app.base.postgres.database import Tx
 from app.base.sealing import Sealer
-from app.tenancy.moves import finish_import
+from app.tenancy.moves import ReplacementKey, finish_import, replace_keys
 from app.transfer import store
 from app.transfer.encryption import EncryptedReader
 from app.transfer.errors import TransferError
 from app.transfer.frames import FileFrame, Header, Kind, Tally, TenantManifest, parse_header, read_frames
-from app.transfer.tables import CREDENTIALS, LEFT_OUT, SEALED, TABLES
+from app.transfer.tables import CREDENTIALS, DELETION_ORDER, SEALED, TABLES
 
 SETTLE_INTERVAL_S: Final = 0.2
 SETTLE_TIMEOUT_S: Final = 60.0
-
-_DELETION_ORDER: Final = (*reversed(TABLES), *LEFT_OUT, *reversed(SEALED))
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +35,7 @@ class ImportedTenant:
 
     header: Header
     manifest: TenantManifest
+    new_keys: list[ReplacementKey]
 
 
 async def import_tenant(
@@ -47,9 +46,12 @@ async def import_tenant(
     sealer: Sealer,
     chainer: Chainer,
     blobs: BlobStore,
+    cell: str | None = None,
     with_secrets: bool = True,
 ) -> ImportedTenant:
     """Read the file of a tenant that does not exist here. `dsn`: the login that owns the schema.
+
+    If the tenant was parked for a move, each of its keys gets a new one, which names `cell`.
 
     The rows are inserted in batches, so a large tenant delays no stream of the others. After an error the tenant is not
     visible, and the import can be run again: it first deletes what the last one left.
@@ -68,9 +70,10 @@ async def import_tenant(
             reading = _Import(connection, header, sealer, blobs, keep_secrets=keep_secrets)
             manifest = await reading.run(frames)
             await restart_chains(Tx(connection, header.tenant), chainer)
+            new_keys = await replace_keys(Tx(connection, header.tenant), cell) if header.parked else []
             await _wait_until_settled(connection)
             await finish_import(connection, header.tenant)
-    return ImportedTenant(header, manifest)
+    return ImportedTenant(header, manifest, new_keys)
 
 
 def _open(path: Path) -> Any:
@@ -106,7 +109,7 @@ async def _claim(connection: Any, tenant: str) -> None:
         )
     state = await store.state(connection, tenant)
     if state == "importing":
-        await store.delete_tenant(connection, tenant, _DELETION_ORDER)
+        await store.delete_tenant(connection, tenant, DELETION_ORDER)
     elif state is not None:
         raise TransferError(
             f"The tenant {tenant!r} exists here already; nothing was changed. An import only creates tenants."

@@ -6,9 +6,9 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mappin
 from contextlib import asynccontextmanager
 from typing import Any, Final
 
-import asyncpg
 import orjson
 
+from app.base.postgres import hosts
 from app.transfer.tables import CONDITIONS, RENUMBERED, REPLACED
 
 # Values are written and read in the same form, whatever the defaults of the two servers are.
@@ -49,7 +49,7 @@ SEALED_BATCH_ROWS: Final = 50
 @asynccontextmanager
 async def open_session(dsn: str, tenant: str) -> AsyncIterator[Any]:
     """Yield a connection of the schema's owner that sees every row of one tenant, those of deleted threads included."""
-    connection = await asyncpg.connect(dsn, timeout=10)
+    connection = await hosts.connect(dsn, timeout=10)
     try:
         await connection.execute(SESSION)
         await connection.fetchval(SET_TENANT, tenant)

@@ -81,6 +81,9 @@ TABLES: Final = (
 LEFT_OUT: Final = ("lost_leases",)
 """Leases belong to the processes of a deployment. A query begins with none elsewhere."""
 
+DELETION_ORDER: Final = (*LEFT_OUT, *reversed(TABLES), *reversed(SEALED))
+"""All tables, those that refer to others first."""
+
 CREDENTIALS: Final = ("api_keys", "sessions")
 """`--without-secrets` leaves them out, too."""
 

@@ -18,6 +18,7 @@ FRAGMENTS = {"app/artifacts/store.py:WITH_STATUS", "app/artifacts/store.py:TAGGE
 SPANNING = {
     "claim_endings",
     "claim_queries",
+    "closed_tenants",
     "count_suspects",
     "culprits",
     "due_approvals",

@@ -21,7 +21,7 @@ import structlog
 from sqlalchemy.exc import InvalidatePoolError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 
-from app.base.errors import TransactionConflict, Unavailable
+from app.base.errors import TenantNotReady, TransactionConflict, Unavailable
 from app.base.metrics import Metrics
 from app.base.postgres import hosts
 from app.base.postgres.pool import ConnectionPool, PooledConnection
@@ -158,6 +158,8 @@ class Database:
         self.metrics = metrics
         self._listeners: list[CommitListener] = []
         self._next_outage_log = 0.0
+        self.closed_tenants: frozenset[str] = frozenset()
+        """Tenants that are being moved, or were: this process opens no more transactions for them."""
         self._timeline: str | None = None
         self._promotion_listeners: list[Callable[[], None]] = []
 
@@ -196,17 +198,22 @@ class Database:
                 listener()
 
     @asynccontextmanager
-    async def transaction(self, tenant: str, *, acknowledges: bool = False) -> AsyncIterator[Tx]:
+    async def transaction(
+        self, tenant: str, *, acknowledges: bool = False, allow_closed: bool = False
+    ) -> AsyncIterator[Tx]:
         """Open a transaction for `tenant` ('' for functions that span tenants).
 
         Commit at the end of the block and roll back on any error. Raise Unavailable if the database is
-        unreachable, or the synchronous standby did not confirm the commit in time.
+        unreachable, or the synchronous standby did not confirm the commit in time, and TenantNotReady for a closed tenant.
 
         With `acknowledges`, the caller will report what it has read here as durable, even if this transaction writes nothing:
-        an earlier commit may not have waited for the standby to its end.
+        an earlier commit may not have waited for the standby to its end. With `allow_closed`, it only reads the state of the
+        tenant.
         """
         if tenant and not TENANT_ID.match(tenant):
             raise ValueError(f"not a tenant id: {tenant!r}")
+        if tenant in self.closed_tenants and not allow_closed:
+            raise TenantNotReady(tenant)
         async with self._acquire_connection() as raw:
             tx = Tx(raw, tenant)
             try:

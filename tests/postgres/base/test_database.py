@@ -19,6 +19,7 @@ from tests.support.world import World
 SPANNING = {
     "journal_commit",
     "claim_queries",
+    "closed_tenants",
     "claim_endings",
     "count_suspects",
     "culprits",

@@ -1,0 +1,273 @@
+"""A tenant moves from one cell to another while it is used: nothing that was accepted is lost, and nothing runs in both."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import math
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import asyncpg
+import pytest
+
+from app.assembly import FeatureLimits
+from app.base.errors import Conflict, NotFound, TenantNotReady
+from app.base.ids import new_id
+from app.base.keys import cell_of_key, new_key
+from app.base.postgres.migrate import migrate
+from app.deployment import Deployment, open_blobs
+from app.engine import parking
+from app.tenancy.service import parse_key
+from app.transfer import encryption, moving
+from app.transfer.errors import TransferError
+from tests.postgres.transfer.test_transfer import OTHER_MASTER, count_rows, load, read_rows, save
+from tests.support import specs
+from tests.support.client import Caller, eventually, good, refused
+from tests.support.cluster import Cluster, superuser_dsn
+from tests.support.whole_tenant import everything, fill, pages
+from tests.support.world import World, world
+
+QUICK = FeatureLimits(worker_tick_s=0.05)
+
+
+@pytest.fixture(autouse=True)
+def _cheap_passphrases(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One guess of a passphrase costs 0.4 s, on purpose."""
+    monkeypatch.setattr(encryption, "_SCRYPT_N", 2**10)
+
+
+@pytest.fixture
+async def target(cluster: Cluster) -> AsyncIterator[tuple[Deployment, str]]:
+    """Another cell, with another master key, without tenants, and the text of its operator's key."""
+    site = replace(await cluster.empty(), master=OTHER_MASTER)
+    await migrate(site.migrate_dsn)
+    text, hash = new_key(cell="eu2")
+    async with as_superuser(site) as connection:
+        await connection.execute("SET ROLE plangate_owner")
+        await connection.execute("SELECT create_operator_key($1, $2, $3)", new_id("key_"), hash, "tests")
+    yield site, text
+    await cluster.drop(site)
+
+
+@asynccontextmanager
+async def as_superuser(site: Deployment) -> AsyncIterator[asyncpg.Connection]:
+    connection = await asyncpg.connect(superuser_dsn(site))
+    try:
+        yield connection
+    finally:
+        await connection.close()
+
+
+def with_key(running: World, key: str) -> Caller:
+    return Caller(running.http, key)
+
+
+@pytest.fixture
+async def quick(cluster: Cluster, site: Deployment) -> AsyncIterator[World]:
+    """A process that sends a heartbeat every 0.3 s."""
+    async with world(site, cluster.operator_key, limits=QUICK, lease_s=1.0) as running:
+        yield running
+
+
+async def test_a_tenant_is_parked_redirected_and_comes_back(
+    quick: World, site: Deployment, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(parking, "MAX_TRANSACTION_S", -1.0)
+    key, file = await quick.key("admin"), tmp_path / "acme.tenant"
+    await key.register(specs.mock())
+    query = (await key.run())["id"]
+    cursor = (await key.read(f"/queries/{query}/events"))["nextCursor"]
+    tenant_cursor = (await key.read("/events"))["nextCursor"]
+    with pytest.raises(Conflict, match="is active"):
+        await moving.redirect("acme", "eu2", dsn=site.dsn)
+    with pytest.raises(NotFound):
+        await moving.park("nobody", dsn=site.dsn)
+
+    await moving.park("acme", dsn=site.dsn)
+    with pytest.raises(TenantNotReady):
+        async with quick.services.db.transaction("acme"):
+            pass
+    await eventually(lambda: answers(key, 503), "a parked tenant is not served")
+    assert refused(await key.get("/queries"), 503, "tenant_not_ready")
+    good(await quick.other.get("/queries"))
+
+    await moving.resume("acme", dsn=site.dsn)
+    await eventually(lambda: answers(key, 200), "a resumed tenant is served")
+    await key.run()
+    good(await key.get("/events", after=tenant_cursor))
+
+    await moving.park("acme", dsn=site.dsn)
+    await save(site, file)
+    with pytest.raises(TransferError, match="was not moved"):
+        await moving.remove("acme", dsn=site.dsn, blobs=open_blobs(site.blobs))
+    await moving.redirect("acme", "eu2", dsn=site.dsn)
+    await eventually(lambda: answers(key, 421), "a moved tenant is redirected")
+    assert refused(await key.get("/queries"), 421, "wrong_cell")["cell"] == "eu2"
+    assert not await quick.services.tenancy.is_valid(parse_key(str(key.key)))
+    with pytest.raises(TransferError, match="was moved"):
+        await save(site, tmp_path / "again.tenant")
+    with pytest.raises(TransferError, match="exists here already"):
+        await load(site, file)
+
+    await moving.remove("acme", dsn=site.dsn, blobs=open_blobs(site.blobs))
+    assert sum((await count_rows(site)).values()) == 0
+    await load(site, file)
+    await eventually(lambda: answers(key, 200), "an imported tenant is served")
+    good(await key.get(f"/queries/{query}/events", after=cursor))
+    refused(await key.get("/events", after=tenant_cursor), 409, "history_rewound")
+    await key.run()
+
+
+async def answers(caller: Caller, status: int) -> bool:
+    return (await caller.get("/queries")).status_code == status
+
+
+@dataclass
+class Load:
+    """Clients that submit queries without a pause, and follow a tenant to another cell."""
+
+    cells: dict[str, Caller]
+    accepted: dict[str, str] = field(default_factory=dict)
+    """The ids of queries, by idempotency key."""
+    moved: int = 0
+    refused: int = 0
+    stopping: asyncio.Event = field(default_factory=asyncio.Event)
+
+    async def run(self, client: int) -> None:
+        cell = "eu1"
+        for n in itertools.count():
+            if self.stopping.is_set():
+                return
+            key = f"{client}-{n}"
+            while True:
+                body = {"prompt": specs.script(("note", {"n": n})), "agent": "noter", "runtime": "load"}
+                response = await self.cells[cell].post("/queries", body, headers={"idempotency-key": key})
+                if response.status_code == 421:
+                    cell, self.moved = response.json()["cell"], self.moved + 1
+                elif response.status_code == 503:
+                    self.refused += 1
+                    await asyncio.sleep(0.2)
+                else:
+                    self.accepted[key] = good(response)["id"]
+                    break
+            await asyncio.sleep(0.3)
+
+
+async def serve_notes(cells: dict[str, Caller], stopping: asyncio.Event) -> None:
+    """Answer the calls of the load, and follow the tenant to another cell."""
+    cell = "eu1"
+    while not stopping.is_set():
+        claim = await cells[cell].post("/tool-calls/claim", {"tools": [{"name": "note"}], "max": 10})
+        for call in claim.json()["calls"] if claim.is_success else ():
+            await cells[cell].result(call, {"done": True})
+        if claim.status_code == 421:
+            cell = claim.json()["cell"]
+        await asyncio.sleep(0.02)
+
+
+@pytest.mark.long
+async def test_a_tenant_moves_under_load(
+    cluster: Cluster,
+    site: Deployment,
+    owner: asyncpg.Connection,
+    target: tuple[Deployment, str],
+    tmp_path: Path,
+) -> None:
+    file = tmp_path / "acme.tenant"
+    there, operator_key = target
+    async with (
+        world(site, cluster.operator_key, limits=QUICK, cell="eu1") as here,
+        world(there, operator_key, limits=QUICK, cell="eu2") as elsewhere,
+    ):
+        made = await fill(here)
+        note = specs.tool("note", replay="safe")
+        noting = specs.scripted(note, agents=[specs.agent("noter", tools=["note"])], name="load")
+        await here.api.register(noting)
+        key = str((await here.key("admin")).key)
+        assert cell_of_key(key) is None or cell_of_key(key) == "eu1"
+        load_of = Load({"eu1": with_key(here, key), "eu2": with_key(elsewhere, key)})
+        stop_serving = asyncio.Event()
+        clients = [asyncio.create_task(load_of.run(n)) for n in range(3)]
+        server = asyncio.create_task(serve_notes(load_of.cells, stop_serving))
+        await eventually(lambda: enough(load_of, 9), "queries are accepted")
+        tenant_cursor = (await load_of.cells["eu1"].read("/events"))["nextCursor"]
+
+        tenant = await here.services.tenancy.get_tenant("acme")
+        await moving.park("acme", dsn=site.dsn)
+        accepted_before = dict(load_of.accepted)
+        await save(site, file)
+        parked = await read_rows(site)
+        async with world(site, cluster.operator_key, with_worker=False, started=False) as watching:
+            # This process shows what the users saw last, as if the tenant was not parked.
+            watching.services.tenancy._tenants["acme"] = (math.inf, tenant)
+            before = await everything(watching.api)
+        assert await read_rows(site) == parked
+
+        new_keys = (await load(there, file, cell="eu2")).new_keys
+        await moving.redirect("acme", "eu2", dsn=site.dsn)
+        await eventually(
+            lambda: enough(load_of, len(accepted_before) + 9), "queries are accepted in the other cell"
+        )
+        load_of.stopping.set()
+        await asyncio.gather(*clients)
+
+        api = load_of.cells["eu2"]
+        for id in load_of.accepted.values():
+            assert (await api.ended(id))["status"] == "succeeded", id
+        stop_serving.set()
+        await server
+        assert load_of.moved == 3
+        assert load_of.refused
+        assert len(set(load_of.accepted.values())) == len(load_of.accepted)
+        listed = [query["id"] async for query in pages(api, "/queries")]
+        assert set(listed) >= set(load_of.accepted.values())
+        assert len(listed) == len(load_of.accepted) + len(made_queries(made))
+
+        good(await api.decide(made["approval"], digest=made["digest"]))
+        await api.serve("find", {"found": 4})
+        await api.serve("pay", {"paid": 2})
+        after = await everything(elsewhere.operator("acme"))
+        for name in ("open", "waiting"):  # the claim may have lapsed meanwhile
+            assert (await api.ended(made[name]))["status"] == "succeeded"
+        settled = [q["id"] for q in before["/queries"] if q["endedAt"]]
+        assert len(settled) > 5
+        for query in settled:
+            for path in (f"/queries/{query}", f"/queries/{query}/work", f"events of {query}"):
+                assert after[path] == before[path]
+        for path in before:
+            if path.startswith(("/artifacts/", "/references/", "/runtimes/", "/memory/")):
+                assert after[path] == before[path], path
+        for query in before["/queries"]:
+            old = before[f"events of {query['id']}"]
+            assert after[f"events of {query['id']}"][: len(old)] == old
+
+        refused(await load_of.cells["eu1"].get("/queries"), 421, "wrong_cell")
+        refused(
+            await api.get(f"/queries/{made['ended']}/events", after=made["cursor"]), 409, "history_rewound"
+        )
+        refused(await api.get("/events", after=tenant_cursor), 409, "history_rewound")
+        assert [cell_of_key(new.text) for new in new_keys] == ["eu2"] * len(new_keys)
+        assert (await with_key(elsewhere, new_keys[-1].text).read("/whoami"))["principal"] == "ann"
+        assert await sent_by(site) == []
+
+
+def made_queries(made: dict[str, str]) -> list[str]:
+    return [made[name] for name in ("ended", "planned", "waiting", "claimed", "open")]
+
+
+async def enough(load_of: Load, count: int) -> bool:
+    return len(load_of.accepted) >= count
+
+
+async def sent_by(site: Deployment) -> list[Any]:
+    """Return the queries of the tenant that a process of this deployment holds."""
+    async with as_superuser(site) as connection:
+        return list(
+            await connection.fetch(
+                "SELECT id FROM queries WHERE tenant_id = 'acme' AND lease_owner IS NOT NULL"
+            )
+        )
