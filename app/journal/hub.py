@@ -60,13 +60,14 @@ class Watcher:
 
 @dataclass(slots=True, eq=False)
 class QueryFeed:
-    """The watchers of one query and its newest events without gaps. `is_deleted`: the query was deleted."""
+    """The watchers of one query and its newest events without gaps. `is_deleted`: the query was deleted. `is_quiet`: this
+    process added no event for a while."""
 
     watchers: set[QueryWatcher] = field(default_factory=set)
     ring: deque[JournalEvent] = field(default_factory=deque)
     size: int = 0
     is_deleted: bool = False
-    is_quiet: bool = False
+    is_quiet: bool = True
 
     def add(self, first: int, events: Sequence[Event]) -> None:
         self.is_quiet = False
@@ -172,12 +173,16 @@ class Hub:
 
     def awaited_events(self, queries: Sequence[QueryKey]) -> dict[QueryKey, int]:
         """Return the number of the event that a watcher of each query waits for. Leave out queries whose watchers look
-        for themselves, and drop events that all watchers have."""
+        for themselves, and those that this process added an event to since the last call: it may be committing the next.
+        Drop events that all watchers have."""
         awaited = {}
         for query in queries:
             feed = self._feeds.get(query)
             if feed is not None:
+                was_quiet = feed.is_quiet
                 feed.clear_if_idle()
+                if not was_quiet:
+                    continue
                 positions = [p for w in feed.watchers if (p := w.position) is not None]
                 if positions:
                     awaited[query] = min(positions) + 1

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import Any
@@ -10,6 +11,12 @@ import asyncpg
 
 from app.base.postgres.database import SessionConnection, TypeDefinitions, connect_session
 from app.base.postgres.hosts import Accept
+
+
+def coroutine_name(coroutine: Any) -> str:
+    """Return `Worker._work` for a coroutine of this method."""
+    return getattr(coroutine, "__qualname__", type(coroutine).__name__)
+
 
 AfterStatement = Callable[[], Awaitable[None]]
 
@@ -59,6 +66,8 @@ class Faults:
 
     faults: list[Fault] = field(default_factory=list)
     probes: list[Probe] = field(default_factory=list)
+    recorded: list[tuple[str, str]] | None = None
+    """The statements that were sent since a test set this to an empty list, and the coroutine of the task that sent each."""
 
     async def connect(self, dsn: str, _types: TypeDefinitions, accept: Accept) -> Any:
         """Open a connection of the pool."""
@@ -95,6 +104,9 @@ class Faults:
         return fault
 
     async def send(self, sql: str, earlier: str, statement: Callable[[], Awaitable[Any]]) -> Any:
+        if self.recorded is not None:
+            task = asyncio.current_task()
+            self.recorded.append((coroutine_name(task.get_coro()) if task else "", " ".join(sql.split())))
         faults = [f for f in self.faults if f.applies(sql, earlier)]
         probes = [p for p in self.probes if p.text in sql]
         for probe in probes:
