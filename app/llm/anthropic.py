@@ -1,9 +1,10 @@
 """The adapter for Anthropic's messages API and compatible servers.
 
 Only this file and the adapters of platforms with the same API (bedrock.py, vertex.py) import the SDK, which
-takes a second (see registry.py). The SDK sends the request and maps errors. The stream is read as plain JSON and checked
-here, because the SDK builds its typed events without validation, hides invalid tool input behind `{}`, and
-raises nothing for a truncated stream.
+takes a second (see registry.py). The SDK says where a request goes, with which headers, and what its error responses
+mean; on the platforms, it also sends the request. The stream is read as plain JSON and checked here, because the SDK
+builds its typed events without validation, hides invalid tool input behind `{}`, and raises nothing for a truncated
+stream.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ from app.llm.provider import (
     Unreachable,
 )
 from app.llm.response_stream import ResponseStream, StreamError
+from app.llm.sdk_requests import SdkRequests
 from app.llm.sse import SseEvent, SseReader, loads_event
 from app.llm.wire import VendorProvider, arguments_object, get_int, stream_timeout, validate_key
 
@@ -35,6 +37,8 @@ AnthropicClient = AsyncAnthropic | AsyncAnthropicBedrock | AsyncAnthropicVertex
 
 MAX_OUTPUT_TOKENS: Final = 16_384
 """The API requires a limit for each turn. A thinking budget is added to it."""
+
+PATH: Final = "/v1/messages"
 
 _CACHE_BREAKPOINT: Final = {"type": "ephemeral"}
 
@@ -76,9 +80,9 @@ def build(
     base_url: str | None,
     http_client: ModelClient | None,
     idle_timeout_s: float | None = None,
-) -> AnthropicProvider:
+) -> DirectAnthropicProvider:
     """Build the provider for app.llm.registry.build_provider, which documents the arguments."""
-    return AnthropicProvider(
+    return DirectAnthropicProvider(
         AsyncAnthropic,
         http_client,
         idle_timeout_s,
@@ -129,17 +133,38 @@ class AnthropicProvider(VendorProvider):
         return SseReader(self._line_bytes).feed
 
     async def _open(self, request: ModelRequest) -> ResponseStream:
+        response, sse_events = await self._post(request), self._sse_events()
+        return ResponseStream(response, lambda data: _turn_events(sse_events(data), response))
+
+    async def _post(self, request: ModelRequest) -> httpx2.Response:
+        """Send the request through the SDK, which signs it, or puts the model into its path."""
         # `messages.create` would build typed events and warn about models that it considers old.
         stream = await self._client.post(
-            "/v1/messages",
+            PATH,
             cast_to=object,
             body=request_body(request),
             options={"extra_json": request.extra},
             stream=True,
             stream_cls=AsyncStream[object],
         )
-        response, sse_events = stream.response, self._sse_events()
-        return ResponseStream(response, lambda data: _turn_events(sse_events(data), response))
+        return stream.response
+
+
+class DirectAnthropicProvider(AnthropicProvider):
+    """Anthropic's own address, or a compatible server: its requests differ in their bodies only."""
+
+    def __init__(
+        self,
+        sdk: Callable[..., AnthropicClient],
+        http_client: ModelClient | None,
+        idle_timeout_s: float | None,
+        **address: str,
+    ) -> None:
+        super().__init__(sdk, http_client, idle_timeout_s, **address)
+        self._requests = SdkRequests(self._client, PATH, self._http_client, stream_timeout(idle_timeout_s))
+
+    async def _post(self, request: ModelRequest) -> httpx2.Response:
+        return await self._requests.post({**request_body(request), **request.extra})
 
 
 def _turn_events(events: Iterable[SseEvent], response: httpx2.Response) -> Iterator[object]:

@@ -1,7 +1,7 @@
 """The adapter for OpenAI's chat completions and compatible servers.
 
-Only this file imports the SDK (see registry.py). As in anthropic.py, the SDK sends the request and maps errors; the
-stream is read as plain JSON and checked here.
+Only this file imports the SDK (see registry.py). As in anthropic.py, the SDK says where a request goes, with which
+headers, and what its error responses mean; the stream is read as plain JSON and checked here.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from typing import Any, Final
 
 import openai
-from openai import AsyncOpenAI, AsyncStream
+from openai import AsyncOpenAI
 from plangate.spec.vendors import VENDORS
 
 from app.llm.client import ModelClient
@@ -19,6 +19,7 @@ from app.llm.messages import Message, ModelRequest, Text, ToolResultPart, ToolUs
 from app.llm.openai_turn import OpenAITurn
 from app.llm.provider import BrokenTurn, NotAuthorized, ProviderFault, RequestRejected, Unreachable
 from app.llm.response_stream import ResponseStream, StreamError
+from app.llm.sdk_requests import SdkRequests
 from app.llm.sse import SseReader, loads_event
 from app.llm.wire import VendorProvider, arguments_object, get_int, stream_timeout, validate_key
 
@@ -90,6 +91,8 @@ class OpenAIProvider(VendorProvider):
         # OPENAI_ORG_ID, OPENAI_PROJECT_ID and OPENAI_CUSTOM_HEADERS would be sent to any host that a tenant chose.
         self._client.organization = self._client.project = self._client.admin_api_key = None
         self._client._custom_headers = {}
+        timeout = stream_timeout(idle_timeout_s)
+        self._requests = SdkRequests(self._client, "/chat/completions", self._http_client, timeout)
 
     def _turn(self, request: ModelRequest) -> OpenAITurn:
         return OpenAITurn(request.model)
@@ -99,15 +102,8 @@ class OpenAIProvider(VendorProvider):
         return limit or request.max_output_tokens
 
     async def _open(self, request: ModelRequest) -> ResponseStream:
-        stream = await self._client.post(
-            "/chat/completions",
-            cast_to=object,
-            body=request_body(request, self._limit_name),
-            options={"extra_json": request.extra},
-            stream=True,
-            stream_cls=AsyncStream[object],
-        )
-        return ResponseStream(stream.response, _EventReader(self._line_bytes).read)
+        response = await self._requests.post({**request_body(request, self._limit_name), **request.extra})
+        return ResponseStream(response, _EventReader(self._line_bytes).read)
 
 
 class _EventReader:
