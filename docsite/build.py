@@ -89,7 +89,7 @@ def _write_project(documentation: Documentation, project: Path) -> None:
     """Write what the generator reads: the pages with links to each other, the pictures and the settings."""
     for page in documentation.pages.values():
         _write(project / "pages" / page.path, _for_generator(documentation.markdown(page)))
-    for image in sorted((ROOT / "docs" / IMAGES).glob("*.png")):
+    for image in sorted((ROOT / "docs" / IMAGES).iterdir()):
         target = project / "pages" / IMAGES / image.name
         target.parent.mkdir(exist_ok=True)
         shutil.copy(image, target)

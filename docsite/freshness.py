@@ -10,7 +10,7 @@ ROOT: Final = Path(__file__).parents[1]
 SITE: Final = ROOT / "app" / "api" / "pages" / "static" / "guides"
 INPUTS: Final = SITE / "inputs.sha256"
 """The digest of the sources from which the site was built."""
-SOURCES: Final = ("README.md", "docs/**/*.md", "docs/images/*.png", "docsite/**/*", "openapi/openapi.json")
+SOURCES: Final = ("README.md", "docs/**/*.md", "docs/images/*", "docsite/**/*", "openapi/openapi.json")
 
 
 def is_fresh() -> bool:

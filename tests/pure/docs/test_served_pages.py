@@ -89,7 +89,7 @@ async def test_links_of_markdown_lead_to_markdown(page: Page, http: httpx.AsyncC
         if not link.startswith((*ELSEWHERE, "#", "/")):
             target = posixpath.join(posixpath.dirname(page.path), link.partition("#")[0])
             assert posixpath.normpath(target) in site(), link
-            assert target.endswith((".md", ".png")), link
+            assert target.endswith((".md", ".png", ".svg")), link
 
 
 async def test_one_address_is_html_for_people_and_markdown_for_agents(http: httpx.AsyncClient) -> None:
