@@ -27,10 +27,11 @@ from app.plans.facts import evaluate_facts, fact_document
 from app.plans.graph import PlanGraph, PlanStep
 from app.plans.models import Actor, Plan
 from app.plans.plan_reader import PlanReader
+from app.plans.prechecks import name_places
 from app.plans.service import PlanRejected, PlanService
 from app.plans.snapshot import StoredDocuments, describe_reads, effective_inputs, stored_values
 from app.references.models import Handle
-from app.references.service import ReferenceService
+from app.references.service import ReferenceExpired, ReferenceNotFound, ReferenceService
 from app.variables.values import ARTIFACT
 
 MAX_EVENT_BODY_BYTES = 32 * 1024
@@ -161,10 +162,13 @@ class PlanGate:
             raise Invalid(f"No dispatcher of the runtime carries out {', '.join(missing)}.")
         batches = [actions] if "*" in dispatchers else [[action] for action in actions]
         references_by_dispatch = [bodies.collect_references(batch) for batch in batches]
+        size = bodies.offload_size(plan.body, len(actions))
         if graph is not None:
-            size = bodies.offload_size(plan.body, len(actions))
             references_by_dispatch += await offload(_stored_values_by_step, graph.steps, size=size)
-        references = await self._references.described(tx, references_by_dispatch)
+        try:
+            references = await self._references.described(tx, references_by_dispatch)
+        except (ReferenceExpired, ReferenceNotFound) as error:
+            raise await name_places(error, actions, plan.variables, size) from error
         handles = [{name: reference[name] for name in HANDLE} for reference in references]
         facts: list[dict[str, Any]] = []
         if spec.glimpse and approved is not None:

@@ -32,6 +32,7 @@ from app.plans.graph import (
 from app.plans.progress import ExecutionFlow, ExecutionView
 from app.plans.snapshot import StoredDocuments, gather_documents, reference_of, stored_values
 from app.references.models import Handle
+from app.references.service import ReferenceExpired, ReferenceNotFound
 from app.runtimes.models import Runtime
 from app.variables.service import INPUT, NO_DOCUMENTS, GatheredDocuments, VariableScope, VariableService
 from app.variables.values import (
@@ -94,6 +95,16 @@ def reference_places(actions: Sequence[Action], handle: Handle, variables: bool)
         if any(reference_of(path) == handle for path in use.expression.paths())
     ]
     return [*named, *read][:MAX_ERRORS]
+
+
+async def name_places(
+    error: ReferenceExpired | ReferenceNotFound, actions: Sequence[Action], variables: bool, size: int
+) -> ReferenceExpired | ReferenceNotFound:
+    """Return an error about a reference with the places in the body at which the actions name it. `size` is the weight of
+    the actions, in bytes."""
+    places = await offload(reference_places, actions, error.handle, variables, size=size)
+    message = error.detail.rstrip(".")
+    return type(error)(error.handle, [FieldError(f"/body{place}", message) for place in places])
 
 
 async def validate_known_actions(

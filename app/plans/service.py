@@ -43,7 +43,7 @@ from app.plans.models import (
     plan_labels,
 )
 from app.plans.plan_reader import PlanReader
-from app.plans.prechecks import check_graph, reference_places, validate_known_actions
+from app.plans.prechecks import check_graph, name_places, validate_known_actions
 from app.plans.snapshot import StoredDocuments, effective_inputs, take_snapshot
 from app.plans.states import ACTION_LIFE, PLAN_LIFE, awaits_result
 from app.plans.store import PlanFilter
@@ -174,9 +174,7 @@ class PlanService:
             await self._references.pin(tx, references, plan_id)
         except (ReferenceExpired, ReferenceNotFound) as error:
             size = bodies.offload_size(data, len(actions))
-            places = await offload(reference_places, actions, error.handle, variables, size=size)
-            message = error.detail.rstrip(".")
-            raise type(error)(error.handle, [FieldError(f"/body{at}", message) for at in places]) from error
+            raise await name_places(error, actions, variables, size) from error
         plan = await self.load(tx, None, plan_id)
         if revision == 1:
             await store.insert_transition(tx, plan=plan, from_=None, to="draft", actor=actor)

@@ -77,7 +77,9 @@ async def test_a_reference_deleted_before_the_gate_fails_the_plan(api: Caller, p
     id, ref = await seats(api, {"rows": []})
     plan = await stored(api, make(1), make(ref + path))
     good(await api.delete(f"/references/Seats/{id}"))
-    assert f"There is no reference Seats/{id}." in await came_to_nothing(api, plan)
+    message = await came_to_nothing(api, plan)
+    assert f"There is no reference Seats/{id}." in message
+    assert "/body/actions/1" in message
 
 
 @pytest.mark.parametrize("path", ["", ".rows"])
@@ -91,7 +93,9 @@ async def test_a_reference_deleted_at_the_gate_fails_the_plan_unsent(
     await api.gate(query["id"])
     good(await api.delete(f"/references/Seats/{id}"))
     await api.approve(query["id"])
-    assert (await api.ended(query["id"]))["error"]["message"] == f"There is no reference Seats/{id}."
+    assert (await api.ended(query["id"]))["error"]["message"] == (
+        f"There is no reference Seats/{id}. /body/actions/1/value: There is no reference Seats/{id}."
+    )
     assert await plangate.value("SELECT count(*) FROM outgoing_calls") == 0
     assert (await api.read(f"/plans/{plan['id']}"))["status"] == "draft"
 

@@ -177,7 +177,8 @@ async def test_a_reference_deleted_before_the_approval_fails_the_plan(plangate: 
     await api.gate(query)
     good(await api.delete(f"/references/Seats/{lost['id']}"))
     await api.approve(query)
-    assert inner(output_of(await api.ended(query))[1]) == f"There is no reference Seats/{lost['id']}."
+    missing = f"There is no reference Seats/{lost['id']}."
+    assert inner(output_of(await api.ended(query))[1]) == f"{missing} /body/actions/0/references/1: {missing}"
     assert await plangate.value("SELECT count(*) FROM outgoing_calls") == 0
 
 
