@@ -46,8 +46,8 @@ async def fork_thread(
     at: int | None,
 ) -> dict[str, Any]:
     """Return a new thread whose state and files begin as copies of this thread's (the files as of the time
-    of its write `at`), with the same version of the runtime. Its agents remember nothing, because a
-    write is not a point in their conversation. Raise NotFound."""
+    of its write `at`), with the same version of the runtime. Of files on a machine of the user, those that were published
+    are copied. Its agents remember nothing, because a write is not a point in their conversation. Raise NotFound."""
     await lock_thread(tx, thread_id)
     origin = await read_thread(tx, thread_id)
     fork_id = await store.create_thread(

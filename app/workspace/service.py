@@ -332,9 +332,11 @@ class Workspaces:
         return await store.list_files(tx, thread_id=thread_id, prefix=prefix, after=after, limit=limit)
 
     async def fork(self, tx: Tx, thread_id: str, to: str, at: datetime | None) -> None:
-        """Copy the files of a thread, current or as of a time, to a new thread: rows only, no bodies."""
+        """Copy the files of a thread, current or as of a time, to a new thread: rows only, no bodies. Of a thread whose
+        files are on a machine of the user, copy what was published."""
         await store.lock(tx, thread_id=to)
-        counts = await store.fork(tx, thread_id=thread_id, to=to, at=at)
+        elsewhere = self._is_elsewhere is not None and await self._is_elsewhere(tx, thread_id)
+        counts = await store.fork(tx, thread_id=thread_id, to=to, at=at, published_only=elsewhere)
         await store.add_counts(tx, thread_id=to, counts=counts)
 
 

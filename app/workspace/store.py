@@ -104,13 +104,23 @@ INSERT INTO workspace_files (tenant_id, thread_id, path, version, skeleton, dele
 ON CONFLICT (tenant_id, thread_id, path) DO UPDATE SET version = EXCLUDED.version, deleted = EXCLUDED.deleted
 """
 # The files of a thread, current or as of a time; a version keeps its number.
+# With $5, the newest versions that were published: a file by its digest, a file of a directory by the time.
 FORK = """
-WITH copied AS (
+WITH directories AS MATERIALIZED (
+    SELECT path, created_at FROM artifacts
+     WHERE $5 AND tenant_id = $1 AND thread_id = $2 AND is_directory AND ($4::timestamptz IS NULL OR created_at <= $4)),
+copied AS (
     INSERT INTO workspace_versions (tenant_id, thread_id, path, version, digest, size_bytes, media_type, query_id, written_by,
            forked_from)
     SELECT tenant_id, $3, path, version, digest, size_bytes, media_type, query_id, written_by, thread_id FROM (
-        SELECT DISTINCT ON (path) * FROM workspace_versions
-         WHERE tenant_id = $1 AND thread_id = $2 AND ($4::timestamptz IS NULL OR at <= $4)
+        SELECT DISTINCT ON (path) * FROM workspace_versions v
+         WHERE v.tenant_id = $1 AND v.thread_id = $2 AND ($4::timestamptz IS NULL OR v.at <= $4)
+           AND (NOT $5 OR digest IS NULL
+                OR EXISTS (SELECT FROM artifacts a WHERE a.tenant_id = $1 AND a.thread_id = $2 AND a.path = v.path
+                              AND a.digest = v.digest AND ($4::timestamptz IS NULL OR a.created_at <= $4) OFFSET 0)
+                OR EXISTS (SELECT FROM directories d WHERE starts_with(v.path, d.path || '/') AND v.at <= d.created_at
+                              AND NOT EXISTS (SELECT FROM workspace_versions l WHERE l.tenant_id = $1 AND l.thread_id = $2
+                                                 AND l.path = v.path AND l.version > v.version AND l.at <= d.created_at)))
          ORDER BY path, version DESC) latest
      WHERE digest IS NOT NULL
     RETURNING path, version, size_bytes),
@@ -236,9 +246,11 @@ async def set_current_version(
     await tx.run(POINT, tx.tenant, thread_id, path, number, skeleton, deleted)
 
 
-async def fork(tx: Tx, *, thread_id: str, to: str, at: datetime | None) -> WorkspaceCounts:
+async def fork(
+    tx: Tx, *, thread_id: str, to: str, at: datetime | None, published_only: bool
+) -> WorkspaceCounts:
     """Copy the files; return their number and bytes."""
-    return WorkspaceCounts(**await tx.row(FORK, tx.tenant, thread_id, to, at))
+    return WorkspaceCounts(**await tx.row(FORK, tx.tenant, thread_id, to, at, published_only))
 
 
 def prefix_end(prefix: str) -> str:

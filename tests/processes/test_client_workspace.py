@@ -165,6 +165,38 @@ async def test_a_fork_copies_published_files_only(service: Service, tmp_path: Pa
         assert await run(runtime, copy["id"], ("ls", {})) == ["published.txt (3 bytes)"]
 
 
+async def test_a_fork_leaves_out_what_was_never_published_from_the_service(
+    service: Service, tmp_path: Path
+) -> None:
+    """The thread began with its files in the service, and its runtime has a workspace of the user since."""
+    look = [("glob", {"pattern": "**"}), ("read", {"path": "report.txt"})]
+    async with create_runtime(spec("ws-11"), url=service.url, api_key=service.key) as runtime:
+        await run(
+            runtime,
+            "t",
+            ("write", {"path": "plain.txt", "content": "plain"}),
+            ("write", {"path": "report.txt", "content": "published"}),
+            ("artifact_publish", {"channel": "patch", "path": "report.txt"}),
+            ("write", {"path": "report.txt", "content": "changed since"}),
+            ("write", {"path": "site/index.txt", "content": "index"}),
+            ("artifact_publish", {"channel": "patch", "path": "site"}),
+            ("write", {"path": "site/later.txt", "content": "later"}),
+        )
+        before = await runtime.fork_thread("t")
+        files, text = await run(runtime, before["id"], *look)
+        assert sorted(files.splitlines()) == ["plain.txt", "report.txt", "site/index.txt", "site/later.txt"]
+        assert "changed since" in text
+    async with create_runtime(
+        spec("ws-11"), url=service.url, api_key=service.key, workspace=serve_directory(tmp_path)
+    ) as runtime:
+        await run(runtime, "t", ("ls", {}))
+        copy = await runtime.fork_thread("t")
+    async with create_runtime(spec("ws-11"), url=service.url, api_key=service.key) as runtime:
+        files, text = await run(runtime, copy["id"], *look)
+        assert sorted(files.splitlines()) == ["report.txt", "site/index.txt"]
+        assert "published" in text
+
+
 async def test_a_thread_that_a_host_began_has_its_files_where_its_agents_have_them(
     service: Service, tmp_path: Path
 ) -> None:
