@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from fastapi import APIRouter, Path, Query, Response
+from fastapi import APIRouter, Path, Query, Request, Response
 from plangate.spec.base import at_most
 from plangate.statuses import ApprovalStatus
 from pydantic import Field
@@ -16,7 +16,17 @@ from app.approvals.store import ApprovalFilter, GrantFilter
 from app.base.errors import Conflict, FieldError, Forbidden, Invalid, NotFound
 from app.base.responses import to_wire
 from app.events import ApprovalComment, ApprovalInfo
-from app.tenancy.http import GatedRoute, Moment, Operation, Paging, ReadOperation, operation, service
+from app.tenancy.http import (
+    GatedRoute,
+    Moment,
+    Operation,
+    Paging,
+    ReadOperation,
+    begin,
+    operation,
+    require_scope,
+    service,
+)
 from app.tenancy.models import Caller
 from app.tenancy.request_body import Body
 
@@ -25,6 +35,7 @@ router = APIRouter(route_class=GatedRoute, tags=["approvals"])
 ApprovalId = Annotated[str, Path(max_length=100)]
 Approvals = Annotated[ApprovalService, service("approvals")]
 Deciding = Annotated[Operation, operation("approvals:decide")]
+Decider = Annotated[Caller, require_scope("approvals:decide")]
 Digest = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 
 
@@ -198,18 +209,24 @@ async def post_approval_comment(
     response_model=ApprovalInfo,
 )
 async def decide_approval(
+    request: Request,
     approval_id: ApprovalId,
     body: Decide,
-    op: Deciding,
+    caller: Decider,
     approvals: Approvals,
 ) -> Response:
-    return await op.respond((await approvals.decide(op.tx, approval_id, body.by(op.caller))).wire())
+    decision = body.by(caller)
+    schemas = await approvals.compile_schemas(caller.tenant, {approval_id: decision})
+    async with begin(request, caller) as op:
+        row = await approvals.decide(op.tx, approval_id, decision, schemas.get(approval_id))
+        return await op.respond(row.wire())
 
 
 @router.post("/approvals", summary="Decide many, all or nothing", response_model=views.DecidedApprovals)
 async def decide_approvals(
+    request: Request,
     body: DecideMany,
-    op: Deciding,
+    caller: Decider,
     approvals: Approvals,
 ) -> Response:
     ids = [d.id for d in body.decisions]
@@ -218,25 +235,27 @@ async def decide_approvals(
         raise Invalid(
             "The request names an approval twice.", [FieldError(f"/decisions/{repeated}/id", ids[repeated])]
         )
+    decisions = {d.id: d.by(caller) for d in body.decisions}
+    schemas = await approvals.compile_schemas(caller.tenant, decisions)
     decided: dict[str, Any] = {}
-    await approvals.lock_queries(op.tx, ids)
-    for n in sorted(range(len(ids)), key=lambda n: ids[n]):  # all requests lock in one order
-        decision = body.decisions[n]
-        try:
-            row = await approvals.decide(op.tx, decision.id, decision.by(op.caller))
-        except Conflict as error:
-            raise Conflict(
-                f"{decision.id}: {error.detail} Nothing was decided.", extra=error.extra
-            ) from error
-        except Forbidden as error:
-            raise Forbidden(f"{decision.id}: {error.detail} Nothing was decided.") from error
-        except NotFound as error:
-            raise NotFound(f"{error.detail} Nothing was decided.") from error
-        except Invalid as error:
-            errors = [FieldError(f"/decisions/{n}{e.pointer}", e.message) for e in error.errors]
-            raise Invalid(f"{decision.id}: {error.detail} Nothing was decided.", errors) from error
-        decided[decision.id] = row.wire()
-    return await op.respond({"approvals": [decided[id] for id in ids]})
+    async with begin(request, caller) as op:
+        await approvals.lock_queries(op.tx, ids)
+        for id in sorted(ids):  # all requests lock in one order
+            try:
+                row = await approvals.decide(op.tx, id, decisions[id], schemas.get(id))
+            except Conflict as error:
+                raise Conflict(f"{id}: {error.detail} Nothing was decided.", extra=error.extra) from error
+            except Forbidden as error:
+                raise Forbidden(f"{id}: {error.detail} Nothing was decided.") from error
+            except NotFound as error:
+                raise NotFound(f"{error.detail} Nothing was decided.") from error
+            except Invalid as error:
+                errors = [
+                    FieldError(f"/decisions/{ids.index(id)}{e.pointer}", e.message) for e in error.errors
+                ]
+                raise Invalid(f"{id}: {error.detail} Nothing was decided.", errors) from error
+            decided[id] = row.wire()
+        return await op.respond({"approvals": [decided[id] for id in ids]})
 
 
 @router.get(

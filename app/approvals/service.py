@@ -6,7 +6,7 @@ is lost after it was recorded, and if several people decide at once, one decisio
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -36,7 +36,8 @@ from app.base.json import strict_json
 from app.base.json.offload import offload
 from app.base.postgres.database import Database, Tx
 from app.base.responses import to_wire
-from app.base.schema.checker import SchemaChecker
+from app.base.schema.checker import CompiledSchema, SchemaChecker
+from app.base.schema.parts import Schema
 from app.engine.service import lock_query, wake_query
 from app.engine.worker import for_each_due
 from app.events import (
@@ -109,9 +110,35 @@ class ApprovalService:
 
     # -- the approver's side ---------------------------------------------------------------------------------
 
-    async def decide(self, tx: Tx, approval_id: str, decision: Decision) -> ApprovalRow:
+    async def compile_schemas(
+        self, tenant: str, decisions: Mapping[str, Decision]
+    ) -> dict[str, CompiledSchema]:
+        """Compile the schemas of the tools whose arguments the decisions replace, before the transaction that records
+        them. Return them by the ids of the approvals; ids of none are left out."""
+        edited = [id for id, decision in decisions.items() if decision.args is not None and is_id("apr_", id)]
+        if not edited:
+            return {}
+        async with self._db.transaction(tenant) as tx:
+            rows = [await store.by_id(tx, approval_id=id) for id in edited]
+            schemas = {row.id: await self._args_schema(tx, row) for row in rows if row is not None}
+        return {id: await offload(self._schemas.compile, schema) for id, schema in schemas.items()}
+
+    async def _args_schema(self, tx: Tx, row: ApprovalRow) -> Schema:
+        """Return the schema of the arguments of the tool that an approval is about; of a plan, one that nothing matches."""
+        runtime = await self._runtimes.get(tx.tenant, row.runtime_id, tx)
+        if row.kind != "tool":
+            return False
+        schemas = {t.name: t.validation_schema for t in builtin_tools(runtime.spec, runtime.agent(row.agent))}
+        own = schema_without_meta if has_variables(runtime.agent(row.agent)) else dict
+        schemas |= {name: own(tool.input_schema) for name, tool in runtime.tools.items()}
+        return schemas.get(row.target, False)
+
+    async def decide(
+        self, tx: Tx, approval_id: str, decision: Decision, schema: CompiledSchema | None = None
+    ) -> ApprovalRow:
         """Record a decision or a vote. A repetition by the same principal returns the first result; a
-        different decision raises a Conflict that shows the decision that won."""
+        different decision raises a Conflict that shows the decision that won. `schema` is what `compile_schemas` returned
+        for an approval whose arguments the decision replaces."""
         locked = await self._lock(tx, approval_id)
         row, subject = locked.approval, locked.subject or NO_SUBJECT
         decision_rules.validate_decision(row, decision)
@@ -124,7 +151,7 @@ class ApprovalService:
             raise decision_rules.expired_error(row)
         decision_rules.validate_not_requester(row, decision)
         if edits:
-            row = await self._replace_args(tx, row, subject, edited)
+            row = await self._replace_args(tx, row, subject, edited, schema)
         if not decision_rules.has_voted(row, decision):
             vote = await store.insert_vote(tx, approval_id=row.id, edits=row.edits, vote=decision)
             row.votes.append(vote)
@@ -137,15 +164,15 @@ class ApprovalService:
             await grants.add_grant(tx, ended, edited, decision.by)
         return ended
 
-    async def _replace_args(self, tx: Tx, row: ApprovalRow, before: bytes, subject: bytes) -> ApprovalRow:
+    async def _replace_args(
+        self, tx: Tx, row: ApprovalRow, before: bytes, subject: bytes, schema: CompiledSchema | None
+    ) -> ApprovalRow:
         """Replace the subject `before`, which voids earlier votes. Raise Invalid if the tool does not accept the
         arguments."""
         args = await offload(parse_args, subject)
-        runtime = await self._runtimes.get(tx.tenant, row.runtime_id, tx)
-        schemas = {t.name: t.validation_schema for t in builtin_tools(runtime.spec, runtime.agent(row.agent))}
-        own = schema_without_meta if has_variables(runtime.agent(row.agent)) else dict
-        schemas |= {name: own(tool.input_schema) for name, tool in runtime.tools.items()}
-        errors = await offload(self._schemas.errors, schemas.get(row.target, False), args)
+        if schema is None:
+            schema = await offload(self._schemas.compile, await self._args_schema(tx, row))
+        errors = await offload(schema.errors, args)
         if errors:
             raise Invalid(
                 f"args do not match the inputSchema of {row.target}; nothing was decided.",

@@ -29,7 +29,7 @@ from app.queries import threads, views
 from app.queries.deletion import Deletions
 from app.queries.models import QueryFilter
 from app.queries.schemas import ForkThread, MakeThread, Resume, SubmitQuery
-from app.queries.service import QueryService
+from app.queries.service import CompiledInputs, InputSchemaNotCompiled, QueryService
 from app.tenancy.http import (
     GatedRoute,
     Moment,
@@ -110,11 +110,16 @@ async def _submit(
     request: Request, body: SubmitQuery, caller: Caller, queries: QueryService, *, follow: bool
 ) -> tuple[str, Response]:
     """Return the query's id and the response, once the query is on record. Raise RepeatedRequest for a repeated key."""
-    async with begin(request, caller) as op:
-        submission = replace(body.submission(), follow=follow, traceparent=traceparent_of(request))
-        accepted = await queries.submit(op.tx, caller, submission)
-        wire = to_wire(views.AcceptedQuery, accepted)
-        return accepted.id, await op.respond(wire, 202, accepted.links["self"], accepted.id)
+    submission = replace(body.submission(), follow=follow, traceparent=traceparent_of(request))
+    compiled: CompiledInputs | None = None
+    while True:
+        try:
+            async with begin(request, caller) as op:
+                accepted = await queries.submit(op.tx, caller, submission, compiled)
+                wire = to_wire(views.AcceptedQuery, accepted)
+                return accepted.id, await op.respond(wire, 202, accepted.links["self"], accepted.id)
+        except InputSchemaNotCompiled as missing:
+            compiled = await queries.compile_inputs(missing.runtime)
 
 
 @router.get(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from itertools import islice
 from typing import Any, Final, Literal, assert_never
 
@@ -17,7 +18,7 @@ from app.base.json import strict_json
 from app.base.json.offload import offload
 from app.base.postgres.database import Database, Tx
 from app.base.responses import to_wire
-from app.base.schema.checker import SchemaChecker
+from app.base.schema.checker import CompiledSchema, SchemaChecker
 from app.engine.ending import EndHook, end_early
 from app.engine.models import LockedQuery, QueryRecord
 from app.engine.service import load_query, lock_for_end, save_request, wake_query
@@ -51,6 +52,22 @@ def links(query_id: str, public_path: str) -> dict[str, str]:
     return {"self": base} | {name: f"{base}/{name}" for name in ("events", "stream", "cancel", "work")}
 
 
+@dataclass(frozen=True, slots=True)
+class CompiledInputs:
+    """The compiled `inputSchema` of a version of a runtime."""
+
+    runtime_id: str
+    schema: CompiledSchema
+
+
+class InputSchemaNotCompiled(Exception):
+    """The `inputSchema` of the runtime has to be compiled before the transaction that accepts a query."""
+
+    def __init__(self, runtime: Runtime) -> None:
+        super().__init__(runtime.id)
+        self.runtime = runtime
+
+
 class QueryService:
     def __init__(
         self,
@@ -74,9 +91,18 @@ class QueryService:
 
     # -- accepting -------------------------------------------------------------------------------------------
 
-    async def submit(self, tx: Tx, caller: Caller, submission: Submission) -> AcceptedSubmission:
+    async def compile_inputs(self, runtime: Runtime) -> CompiledInputs:
+        """Compile the `inputSchema` of a runtime that has one. Call it outside of transactions: a large schema takes
+        seconds."""
+        schema = runtime.spec.input_schema or {}
+        return CompiledInputs(runtime.id, await offload(self._schemas.compile, schema))
+
+    async def submit(
+        self, tx: Tx, caller: Caller, submission: Submission, compiled: CompiledInputs | None = None
+    ) -> AcceptedSubmission:
         """Write the query, its first events and its root work record; start it here if there is a free
-        slot."""
+        slot. Raise InputSchemaNotCompiled if `compiled` and the cache lack the runtime's `inputSchema`: roll back, compile
+        it, and try again."""
         if submission.if_busy == "interrupt":
             await self._interrupt(tx, submission)
         name = submission.runtime or DEFAULT_RUNTIME
@@ -88,10 +114,11 @@ class QueryService:
         newest_id = None if names_version else self._runtimes.cached_latest_id(tx.tenant, name)
         if newest_id is not None:
             runtime = await self._runtimes.get(tx.tenant, newest_id, tx)
-            accepted = await self._submit(tx, caller, submission, runtime, newest_of=name)
+            accepted = await self._submit(tx, caller, submission, runtime, compiled, newest_of=name)
             if accepted is not None:
                 return accepted
-        accepted = await self._submit(tx, caller, submission, await self.runtime_for(tx, submission))
+        runtime = await self.runtime_for(tx, submission)
+        accepted = await self._submit(tx, caller, submission, runtime, compiled)
         assert accepted is not None  # only a cached version can be stale
         return accepted
 
@@ -101,13 +128,20 @@ class QueryService:
         caller: Caller,
         submission: Submission,
         runtime: Runtime,
+        compiled: CompiledInputs | None,
         newest_of: str | None = None,
     ) -> AcceptedSubmission | None:
         """Check and accept the query. Return None if the cached `runtime` is no longer the newest version of
         `newest_of`."""
         agent = self._agent_for(runtime, submission.agent)
         if runtime.spec.input_schema is not None:
-            schema = await offload(self._schemas.compile, runtime.spec.input_schema)
+            schema = (
+                compiled.schema
+                if compiled is not None and compiled.runtime_id == runtime.id
+                else await offload(self._schemas.find, runtime.spec.input_schema)
+            )
+            if schema is None:
+                raise InputSchemaNotCompiled(runtime)
             errors = await offload(schema.errors, dict(submission.inputs or {}))
             if errors:
                 raise Invalid(

@@ -128,18 +128,17 @@ class SchemaChecker:
         the value as bodies: compiling a large schema takes seconds. Raise InvalidSchema."""
         return self.compile(schema, placeholders=placeholders).errors(value)
 
+    def find(self, schema: Schema) -> CompiledSchema | None:
+        """Return the compiled schema if it is in the cache. Call it through `offload`, with the schema as body."""
+        return self._cached(_digest(_canonical(schema), placeholders=False))
+
     def compile(self, schema: Schema, *, placeholders: bool = False) -> CompiledSchema:
         """Return the compiled schema; with `placeholders`, the schema for values of which some parts are still to
         come (placeholders.py). Raise InvalidSchema with the place and the reason."""
-        try:
-            text = canonical(schema if isinstance(schema, bool) else dict(schema))
-        except NotJson as error:
-            raise InvalidSchema("", truncate(str(error), MESSAGE_CHARS)) from error
-        digest = hashlib.sha256(b"placeholders" + text if placeholders else text).digest()
-        with self._lock:
-            if (cached := self._cache.get(digest)) is not None:
-                self._cache.move_to_end(digest)
-                return cached[0]
+        text = _canonical(schema)
+        digest = _digest(text, placeholders=placeholders)
+        if (cached := self._cached(digest)) is not None:
+            return cached
         compiled = _compiled(orjson.loads(text), digest, placeholders=placeholders)
         size = len(text) * (PLACEHOLDERS_WEIGHT if placeholders else 1)
         with self._lock:
@@ -151,6 +150,25 @@ class SchemaChecker:
             ):
                 self._bytes -= self._cache.popitem(last=False)[1][1]
         return compiled
+
+    def _cached(self, digest: bytes) -> CompiledSchema | None:
+        with self._lock:
+            cached = self._cache.get(digest)
+            if cached is None:
+                return None
+            self._cache.move_to_end(digest)
+            return cached[0]
+
+
+def _canonical(schema: Schema) -> bytes:
+    try:
+        return canonical(schema if isinstance(schema, bool) else dict(schema))
+    except NotJson as error:
+        raise InvalidSchema("", truncate(str(error), MESSAGE_CHARS)) from error
+
+
+def _digest(text: bytes, *, placeholders: bool) -> bytes:
+    return hashlib.sha256(b"placeholders" + text if placeholders else text).digest()
 
 
 def _compiled(schema: Schema, digest: bytes, *, placeholders: bool) -> CompiledSchema:

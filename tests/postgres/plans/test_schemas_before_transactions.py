@@ -1,4 +1,4 @@
-"""Schemas of plans and of the state are compiled before the transaction that needs them: a large one takes seconds."""
+"""Schemas are compiled before the transaction that needs them: a large one takes seconds."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from app.base.postgres.database import Database, Tx
 from app.base.schema import checker
 from tests.postgres.plans.test_plan_graphs_of_agents import asked, heard
 from tests.support import specs
-from tests.support.client import Caller, good
+from tests.support.client import Caller, good, refused
 from tests.support.graphs import FLOW, executed, flowing, hands, make
 
 is_open: ContextVar[bool] = ContextVar("is_open", default=False)
@@ -89,3 +89,40 @@ async def test_a_handler_writes_state(api: Caller, compiled: list[tuple[Any, boo
     await api.ended(query["id"])
     assert [held for schema, held in compiled if schema == STATE] == [False]
     assert FLOW["schema"] not in [schema for schema, _ in compiled]
+
+
+async def test_a_query_with_inputs_starts(api: Caller, compiled: list[tuple[Any, bool]]) -> None:
+    schema = {"type": "object", "properties": {"seats": {"type": "integer"}}, "required": ["seats"]}
+    await api.register(specs.scripted(specs.tool("look"), inputSchema=schema))
+    body = {"prompt": specs.script(("look", {"n": 1})), "agent": "solo"}
+    for thread in ({}, {"threadKey": "t"}):
+        refused(await api.post("/queries", {**body, **thread, "inputs": {"seats": "two"}}), 422, "invalid")
+        key = {"idempotency-key": f"k{len(thread)}"}
+        first, again = [
+            await api.post("/queries", {**body, **thread, "inputs": {"seats": 2}}, headers=key)
+            for _ in range(2)
+        ]
+        assert good(first) == good(again)
+    assert [held for found, held in compiled if found == schema] == [False]
+
+
+async def test_a_person_edits_the_arguments_of_a_call(
+    plangate: Any, api: Caller, compiled: list[tuple[Any, bool]]
+) -> None:
+    tool = specs.tool("look", approval="always")
+    await api.register(specs.scripted(tool))
+    for decide_many in (False, True):
+        query = await api.submit(specs.script(("look", {"n": 1})))
+        approval = await api.gate(query["id"])
+        plangate.services.schemas._cache.clear()
+        compiled.clear()
+        decision = {"decision": "approve", "digest": approval["digest"], "args": {"n": "many"}}
+        for args, status in (({"n": "many"}, 422), ({"n": 2}, 200)):
+            decision = {**decision, "args": args}
+            answer = await (
+                api.post("/approvals", {"decisions": [{"id": approval["id"], **decision}]})
+                if decide_many
+                else api.post(f"/approvals/{approval['id']}", decision)
+            )
+            assert answer.status_code == status
+        assert [held for schema, held in compiled if schema == tool["inputSchema"]] == [False]
