@@ -209,26 +209,21 @@ function DayChart({ report, from, days }: { report: UsageReport; from: number; d
           </svg>
         </div>
       ) : (
-        <div className="scroll">
-          <table>
-            <thead><tr><th scope="col">Day</th><th scope="col" className="number">Calls</th><th scope="col" className="number">Tokens</th><th scope="col" className="number">Failed</th><th scope="col" className="number">Cost</th><th scope="col" className="number">Kept out</th></tr></thead>
-            <tbody>
-              {dates.map((date) => {
-                const group = byDay.get(date);
-                return (
-                  <tr key={date}>
-                    <td>{date}</td>
-                    <td className="number">{whole(group?.modelCalls ?? 0)}</td>
-                    <td className="number">{tokens(valueOf(date, used))}</td>
-                    <td className="number">{money(valueOf(date, spentInVain))}</td>
-                    <td className="number">{money(group ? group.costUsd : 0)}</td>
-                    <td className="number">{bytes(valueOf(date, keptOut))}</td>
-                  </tr>
-                );
-              })}
-            </tbody>
-          </table>
-        </div>
+        <UsageTable columns={["Day", "Calls", "Tokens", "Failed", "Cost", "Kept out"]}>
+          {dates.map((date) => {
+            const group = byDay.get(date);
+            return (
+              <tr key={date}>
+                <td>{date}</td>
+                <td className="number">{whole(group?.modelCalls ?? 0)}</td>
+                <td className="number">{tokens(valueOf(date, used))}</td>
+                <td className="number">{money(valueOf(date, spentInVain))}</td>
+                <td className="number">{money(group ? group.costUsd : 0)}</td>
+                <td className="number">{bytes(valueOf(date, keptOut))}</td>
+              </tr>
+            );
+          })}
+        </UsageTable>
       )}
     </Panel>
   );
@@ -258,119 +253,138 @@ function ShareBar({ share, failed = 0 }: { share: number; failed?: number }): Re
   );
 }
 
-function Groups({ title, note, nameless = "None", report }: { title: string; note?: string; nameless?: string; report: UseQueryResult<UsageReport> }): ReactNode {
-  const name = title.replace(/^By (.)/, (_, letter: string) => letter.toUpperCase());
+const NUMBER_COLUMNS: ReadonlySet<string> = new Set(["Calls", "Tokens", "Failed", "Cost", "Kept out", "In prompts", "Estimate"]);
+
+function UsageTable({ columns, children }: { columns: readonly string[]; children: ReactNode }): ReactNode {
   return (
-    <Panel title={title} note={note ?? "most expensive first"}>
+    <div className="scroll">
+      <table>
+        <thead><tr>{columns.map((name) => <th key={name} scope="col" className={NUMBER_COLUMNS.has(name) ? "number" : undefined}>{name}</th>)}</tr></thead>
+        <tbody>{children}</tbody>
+      </table>
+    </div>
+  );
+}
+
+interface UsagePanelProps {
+  title: string;
+  note: string;
+  /** What the panel says if there are no rows. */
+  nothing: string;
+  columns: readonly string[];
+  report: UseQueryResult<UsageReport>;
+  rows: (data: UsageReport) => readonly ReactNode[];
+}
+
+/** A table of a report in a panel. */
+function UsagePanel({ title, note, nothing, columns, report, rows }: UsagePanelProps): ReactNode {
+  return (
+    <Panel title={title} note={note}>
       <Loaded what="usage" query={report}>
-        {(data) => data.items.length === 0 ? <Empty title="Nothing was used" /> : (
-          <div className="scroll">
-            <table>
-              <thead><tr><th scope="col">{name}</th><th scope="col" className="number">Calls</th><th scope="col" className="number">Tokens</th><th scope="col" className="number">Failed</th><th scope="col" className="number">Cost</th><th scope="col" className="number">Kept out</th><th scope="col">Share</th></tr></thead>
-              <tbody>
-                {shares(data.items).map(({ item, share, failed }) => (
-                  <tr key={item.key ?? "none"}>
-                    <td>{item.key === null ? <span className="meta">{nameless}</span> : <b><Safe text={item.key} limit={60} /></b>}</td>
-                    <td className="number">{whole(item.modelCalls)}</td>
-                    <td className="number">{tokens(used(item))}</td>
-                    <td className="number">{item.failed.modelCalls > 0 ? money(item.failed.costUsd) : ""}</td>
-                    <td className="number">{money(item.costUsd)}</td>
-                    <td className="number">{keptOut(item) > 0 ? bytes(keptOut(item)) : ""}</td>
-                    <td><ShareBar share={share} failed={failed} /></td>
-                  </tr>
-                ))}
-              </tbody>
-            </table>
-          </div>
-        )}
+        {(data) => {
+          const found = rows(data);
+          return found.length === 0 ? <Empty title={nothing} /> : <UsageTable columns={columns}>{found}</UsageTable>;
+        }}
       </Loaded>
     </Panel>
+  );
+}
+
+function GroupName({ name, nameless = "None" }: { name: string | null; nameless?: string }): ReactNode {
+  return <td>{name === null ? <span className="meta">{nameless}</span> : <b><Safe text={name} limit={60} /></b>}</td>;
+}
+
+function Groups({ title, note, nameless, report }: { title: string; note?: string; nameless?: string; report: UseQueryResult<UsageReport> }): ReactNode {
+  const name = title.replace(/^By (.)/, (_, letter: string) => letter.toUpperCase());
+  return (
+    <UsagePanel
+      title={title}
+      note={note ?? "most expensive first"}
+      nothing="Nothing was used"
+      columns={[name, "Calls", "Tokens", "Failed", "Cost", "Kept out", "Share"]}
+      report={report}
+      rows={(data) =>
+        shares(data.items).map(({ item, share, failed }) => (
+          <tr key={item.key ?? "none"}>
+            <GroupName name={item.key} nameless={nameless} />
+            <td className="number">{whole(item.modelCalls)}</td>
+            <td className="number">{tokens(used(item))}</td>
+            <td className="number">{item.failed.modelCalls > 0 ? money(item.failed.costUsd) : ""}</td>
+            <td className="number">{money(item.costUsd)}</td>
+            <td className="number">{keptOut(item) > 0 ? bytes(keptOut(item)) : ""}</td>
+            <td><ShareBar share={share} failed={failed} /></td>
+          </tr>
+        ))
+      }
+    />
   );
 }
 
 function FailedWork({ report }: { report: UseQueryResult<UsageReport> }): ReactNode {
   return (
-    <Panel title="Failed work" note="calls whose work failed or was canceled">
-      <Loaded what="usage" query={report}>
-        {(data) => {
-          const items = data.items.filter((item) => item.failed.modelCalls > 0).sort((one, other) => spentInVain(other) - spentInVain(one) || used(other.failed) - used(one.failed));
-          if (items.length === 0) return <Empty title="No work failed" />;
-          const measure = SHARED.find((each) => items.some((item) => each(item.failed) > 0)) ?? used;
-          const most = Math.max(...items.map((item) => measure(item.failed)), 0) || 1;
-          return (
-            <div className="scroll">
-              <table>
-                <thead><tr><th scope="col">Agent</th><th scope="col" className="number">Calls</th><th scope="col" className="number">Tokens</th><th scope="col" className="number">Cost</th><th scope="col">Share</th></tr></thead>
-                <tbody>
-                  {items.map((item) => (
-                    <tr key={item.key ?? "none"}>
-                      <td><b><Safe text={item.key ?? "None"} limit={60} /></b></td>
-                      <td className="number">{whole(item.failed.modelCalls)} of {whole(item.modelCalls)}</td>
-                      <td className="number">{tokens(used(item.failed))}</td>
-                      <td className="number">{money(item.failed.costUsd)}</td>
-                      <td><ShareBar share={0} failed={measure(item.failed) / most} /></td>
-                    </tr>
-                  ))}
-                </tbody>
-              </table>
-            </div>
-          );
-        }}
-      </Loaded>
-    </Panel>
+    <UsagePanel
+      title="Failed work"
+      note="calls whose work failed or was canceled"
+      nothing="No work failed"
+      columns={["Agent", "Calls", "Tokens", "Cost", "Share"]}
+      report={report}
+      rows={(data) => {
+        const items = data.items.filter((item) => item.failed.modelCalls > 0).sort((one, other) => spentInVain(other) - spentInVain(one) || used(other.failed) - used(one.failed));
+        const measure = SHARED.find((each) => items.some((item) => each(item.failed) > 0)) ?? used;
+        const most = Math.max(...items.map((item) => measure(item.failed)), 0) || 1;
+        return items.map((item) => (
+          <tr key={item.key ?? "none"}>
+            <GroupName name={item.key} />
+            <td className="number">{whole(item.failed.modelCalls)} of {whole(item.modelCalls)}</td>
+            <td className="number">{tokens(used(item.failed))}</td>
+            <td className="number">{money(item.failed.costUsd)}</td>
+            <td><ShareBar share={0} failed={measure(item.failed) / most} /></td>
+          </tr>
+        ));
+      }}
+    />
   );
 }
 
 function KeptOut({ report }: { report: UseQueryResult<UsageReport> }): ReactNode {
   return (
-    <Panel title="Kept out of prompts" note="bytes behind references and artifacts that no model read">
-      <Loaded what="usage" query={report}>
-        {(data) => {
-          const items = data.items.filter((item) => keptOut(item) > 0).sort((one, other) => keptOut(other) - keptOut(one));
-          if (items.length === 0) return <Empty title="Nothing was kept out of prompts" />;
-          const most = Math.max(...items.map(keptOut), 1);
-          return (
-            <div className="scroll">
-              <table>
-                <thead><tr><th scope="col">Agent</th><th scope="col" className="number">Kept out</th><th scope="col" className="number">In prompts</th><th scope="col" className="number">Estimate</th><th scope="col">Share</th></tr></thead>
-                <tbody>
-                  {items.map((item) => (
-                    <tr key={item.key ?? "none"}>
-                      <td><b><Safe text={item.key ?? "None"} limit={60} /></b></td>
-                      <td className="number">{bytes(keptOut(item))}</td>
-                      <td className="number">{bytes(item.references.promptBytes + item.artifacts.promptBytes)}</td>
-                      <td className="number">{showEstimate(keptOutTokens(item))}</td>
-                      <td><ShareBar share={keptOut(item) / most} /></td>
-                    </tr>
-                  ))}
-                </tbody>
-              </table>
-            </div>
-          );
-        }}
-      </Loaded>
-    </Panel>
+    <UsagePanel
+      title="Kept out of prompts"
+      note="bytes behind references and artifacts that no model read"
+      nothing="Nothing was kept out of prompts"
+      columns={["Agent", "Kept out", "In prompts", "Estimate", "Share"]}
+      report={report}
+      rows={(data) => {
+        const items = data.items.filter((item) => keptOut(item) > 0).sort((one, other) => keptOut(other) - keptOut(one));
+        const most = Math.max(...items.map(keptOut), 1);
+        return items.map((item) => (
+          <tr key={item.key ?? "none"}>
+            <GroupName name={item.key} />
+            <td className="number">{bytes(keptOut(item))}</td>
+            <td className="number">{bytes(item.references.promptBytes + item.artifacts.promptBytes)}</td>
+            <td className="number">{showEstimate(keptOutTokens(item))}</td>
+            <td><ShareBar share={keptOut(item) / most} /></td>
+          </tr>
+        ));
+      }}
+    />
   );
 }
 
 function ExpensiveQueries({ report }: { report: UseQueryResult<UsageReport> }): ReactNode {
   return (
-    <Panel title="Most expensive queries" note={`up to ${MOST_QUERIES}`}>
-      <Loaded what="usage" query={report}>
-        {(data) => {
-          const items = shares(data.items.filter((item) => item.key !== null));
-          if (items.length === 0) return <Empty title="Nothing was used" />;
-          return (
-            <div className="scroll">
-              <table>
-                <thead><tr><th scope="col">Query</th><th scope="col">Asked by</th><th scope="col">Status</th><th scope="col" className="number">Calls</th><th scope="col" className="number">Tokens</th><th scope="col" className="number">Cost</th><th scope="col">Share</th></tr></thead>
-                <tbody>{items.map(({ item, share, failed }) => <ExpensiveQuery key={item.key} group={item} share={share} failed={failed} />)}</tbody>
-              </table>
-            </div>
-          );
-        }}
-      </Loaded>
-    </Panel>
+    <UsagePanel
+      title="Most expensive queries"
+      note={`up to ${MOST_QUERIES}`}
+      nothing="Nothing was used"
+      columns={["Query", "Asked by", "Status", "Calls", "Tokens", "Cost", "Share"]}
+      report={report}
+      rows={(data) =>
+        shares(data.items.filter((item) => item.key !== null)).map(({ item, share, failed }) => (
+          <ExpensiveQuery key={item.key} group={item} share={share} failed={failed} />
+        ))
+      }
+    />
   );
 }
 
