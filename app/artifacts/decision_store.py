@@ -13,7 +13,6 @@ ADD = """
 INSERT INTO artifact_decisions (tenant_id, id, thread_id, n, record, previous, mac, kind, artifact_id, call_id, created_at)
 VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)
 """
-# The primary key is the artifact that another was chosen over: no two choices are made over the same one.
 ADD_CHOICES = (
     "INSERT INTO artifact_choices (tenant_id, over_id, decision_id) SELECT $1, unnest($2::text[]), $3"
 )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from operator import itemgetter
+from operator import attrgetter
 from typing import Any, Final
 
 from app.artifacts import store
@@ -14,6 +14,7 @@ from app.artifacts.models import (
     ArtifactFilter,
     ArtifactTarget,
     ArtifactUse,
+    PlanArtifact,
     Producer,
     Publication,
     Revision,
@@ -32,7 +33,6 @@ MAX_LINEAGE_DEPTH: Final = 50
 MAX_LINEAGE_ARTIFACTS: Final = 500
 MAX_EDGES_PER_ARTIFACT: Final = 10
 MAX_ARTIFACTS_OF_WORK: Final = 100
-MAX_ARTIFACTS_OF_PLAN: Final = 2_000
 MAX_ARTIFACTS_OF_ACTION: Final = 20
 MAX_SCANNED_ARTIFACTS: Final = 2_000
 """Records that a page reads at most, however few of them match."""
@@ -231,20 +231,30 @@ class ArtifactService:
 
     async def of_actions(
         self, tx: Tx, plan_id: str, actions: Sequence[tuple[int, str | None]]
-    ) -> dict[int, list[dict[str, Any]]]:
-        """Return the first artifacts of each plan action, oldest first. `actions` are indexes, each with the id of its
-        call. An artifact of a call that carries out several actions, and names none, is listed with each of them."""
-        by_key: dict[int | str | None, list[dict[str, Any]]] = {}
-        for artifact in await store.of_plan(tx, plan_id=plan_id, limit=MAX_ARTIFACTS_OF_PLAN):
+    ) -> dict[int, tuple[list[dict[str, Any]], bool]]:
+        """Return the first artifacts of each plan action, oldest first, and whether there are more. `actions` are indexes,
+        each with the id of its call. An artifact of a call that carries out several actions, and names none, is listed with
+        each of them."""
+        by_key: dict[int | str | None, list[PlanArtifact]] = {}
+        for artifact in await store.of_actions(
+            tx,
+            plan_id=plan_id,
+            indexes=[index for index, _ in actions],
+            call_ids=list({call_id for _, call_id in actions if call_id is not None}),
+            limit=MAX_ARTIFACTS_OF_ACTION + 1,
+        ):
             key = artifact.call_id if artifact.action_index is None else artifact.action_index
-            if len(listed := by_key.setdefault(key, [])) < MAX_ARTIFACTS_OF_ACTION:
-                listed.append({name: getattr(artifact, name) for name in ("id", "channel", "path", "status")})
-        return {
-            index: sorted(
-                [*by_key.get(index, ()), *(by_key.get(call_id, ()) if call_id else ())], key=itemgetter("id")
-            )[:MAX_ARTIFACTS_OF_ACTION]
-            for index, call_id in actions
-        }
+            by_key.setdefault(key, []).append(artifact)
+        listed = {}
+        for index, call_id in actions:
+            of_call = [] if call_id is None else by_key.get(call_id, [])
+            oldest = sorted([*by_key.get(index, []), *of_call], key=attrgetter("id"))
+            first = [
+                {name: getattr(artifact, name) for name in ("id", "channel", "path", "status")}
+                for artifact in oldest[:MAX_ARTIFACTS_OF_ACTION]
+            ]
+            listed[index] = first, len(oldest) > MAX_ARTIFACTS_OF_ACTION
+        return listed
 
     async def note(self, tx: Tx, work_id: str, records: Sequence[tuple[Artifact, int]]) -> None:
         """Record that a call was given these artifacts' records in place of their bodies, and how many

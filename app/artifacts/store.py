@@ -10,7 +10,6 @@ from app.artifacts.chain import START, ChainHead, ChainLink, MovedHead, StoredLi
 from app.artifacts.models import (
     Artifact,
     ArtifactFilter,
-    ArtifactStatus,
     ArtifactTarget,
     ArtifactUse,
     CallAction,
@@ -45,19 +44,28 @@ NAMED = (
 )
 
 MAX_LISTED_COMPETITORS: Final = 100
+MAX_WITHDRAWN_SUCCESSORS: Final = 1_000
+"""Withdrawn revisions after a record that its status looks at. A record with more of them stays superseded."""
 # OFFSET: one index scan for each record that is read, instead of collecting all replacements first.
-REPLACED = "EXISTS (SELECT FROM artifacts s WHERE s.tenant_id = $1 AND s.replaces = a.id OFFSET 0)"
-PASSED_OVER = "EXISTS (SELECT FROM artifact_choices c WHERE c.tenant_id = $1 AND c.over_id = {id} OFFSET 0)"
 WITHDRAWN = """EXISTS (SELECT FROM artifact_decisions d WHERE d.tenant_id = $1 AND d.artifact_id = {id} AND d.kind = 'withdraw'
  OFFSET 0)"""
-SUPERSEDED = f"({REPLACED} OR {PASSED_OVER.format(id='a.id')})"
-STATUS = f"""CASE WHEN {WITHDRAWN.format(id="a.id")} THEN 'withdrawn' WHEN {SUPERSEDED} THEN 'superseded' ELSE 'active' END"""
-HAS_STATUS: Final[Mapping[ArtifactStatus, str]] = {
-    "active": f"NOT {SUPERSEDED} AND NOT {WITHDRAWN.format(id='a.id')}",
-    "superseded": f"{SUPERSEDED} AND NOT {WITHDRAWN.format(id='a.id')}",
-    "withdrawn": WITHDRAWN.format(id="a.id"),
-}
-# Revisions of the same record about which nothing was decided; none for a revision that was decided about itself.
+# Whether a revision after a record is in use: one that is not withdrawn. The walk goes on only behind withdrawn ones.
+REPLACED = f"""EXISTS (SELECT FROM (
+    WITH RECURSIVE newer(id, is_withdrawn) AS (
+        SELECT s.id, {WITHDRAWN.format(id="s.id")} FROM artifacts s WHERE s.tenant_id = $1 AND s.replaces = {{id}}
+        UNION ALL
+        SELECT s.id, {WITHDRAWN.format(id="s.id")} FROM newer w JOIN artifacts s ON s.tenant_id = $1 AND s.replaces = w.id
+         WHERE w.is_withdrawn)
+    SELECT is_withdrawn, row_number() OVER () AS n FROM newer LIMIT {MAX_WITHDRAWN_SUCCESSORS}) r
+ WHERE NOT r.is_withdrawn OR r.n = {MAX_WITHDRAWN_SUCCESSORS})"""
+# A choice holds as long as the chosen record, or a revision after it, is not withdrawn.
+PASSED_OVER = f"""EXISTS (SELECT FROM (
+    SELECT d.artifact_id FROM artifact_choices c JOIN artifact_decisions d ON d.tenant_id = $1 AND d.id = c.decision_id
+     WHERE c.tenant_id = $1 AND c.over_id = {{id}} OFFSET 0) chosen
+ WHERE NOT {WITHDRAWN.format(id="chosen.artifact_id")} OR {REPLACED.format(id="chosen.artifact_id")})"""
+STATUS = f"""CASE WHEN {WITHDRAWN.format(id="a.id")} THEN 'withdrawn'
+ WHEN {REPLACED.format(id="a.id")} OR {PASSED_OVER.format(id="a.id")} THEN 'superseded' ELSE 'active' END"""
+# Revisions of the same record that no decision in force is about; none for a revision that one is about.
 RIVALS = f"""SELECT o.id FROM artifacts o WHERE o.tenant_id = $1 AND o.replaces = a.replaces AND o.id <> a.id
    AND NOT {WITHDRAWN.format(id="o.id")} AND NOT {PASSED_OVER.format(id="o.id")}
    AND NOT {WITHDRAWN.format(id="a.id")} AND NOT {PASSED_OVER.format(id="a.id")}"""
@@ -98,13 +106,22 @@ FILTERS: Final[Mapping[str, str]] = {
 TAGGED = """(SELECT b.*, t.artifact_id, t.tag FROM artifact_tags t CROSS JOIN LATERAL
  (SELECT * FROM artifacts b WHERE b.tenant_id = $1 AND b.id = t.artifact_id OFFSET 0) b) a"""
 
-# The plan actions that a call carries out; and what the calls of a plan published, oldest first.
+# The plan actions that a call carries out; what was published for actions; and what calls of several actions published for
+# none of them in particular: the oldest of each.
 ACTIONS_OF_CALL = (
     "SELECT plan_id, index FROM plan_actions WHERE tenant_id = $1 AND work_id = $2 ORDER BY index"
 )
-OF_PLAN = f"""
-SELECT a.id, a.channel, a.path, a.call_id, a.action_index, {STATUS} AS status
-  FROM artifacts a WHERE a.tenant_id = $1 AND a.plan_id = $2 ORDER BY a.id LIMIT $3
+_PUBLISHED = f"a.id, a.channel, a.path, a.call_id, a.action_index, {STATUS} AS status"
+OF_ACTIONS = f"""
+SELECT x.* FROM unnest($3::int[]) AS n(action_index) CROSS JOIN LATERAL (
+       SELECT {_PUBLISHED} FROM artifacts a
+        WHERE a.tenant_id = $1 AND a.plan_id = $2 AND a.action_index = n.action_index ORDER BY a.id LIMIT $4) x
+"""
+OF_BATCHES = f"""
+SELECT x.* FROM unnest($3::text[]) AS n(call_id) CROSS JOIN LATERAL (
+       SELECT {_PUBLISHED} FROM artifacts a
+        WHERE a.tenant_id = $1 AND a.plan_id = $2 AND a.action_index IS NULL AND a.call_id = n.call_id
+        ORDER BY a.id LIMIT $4) x
 """
 
 # The digest of the file that is now at the path of a target (NULL if it was deleted), or of the list of a directory's
@@ -326,9 +343,14 @@ async def actions_of_call(tx: Tx, *, call_id: str) -> list[CallAction]:
     return [CallAction(**row) for row in await tx.fetch(ACTIONS_OF_CALL, tx.tenant, call_id)]
 
 
-async def of_plan(tx: Tx, *, plan_id: str, limit: int) -> list[PlanArtifact]:
-    """Return the artifacts that the calls of a plan published, oldest first."""
-    return [PlanArtifact(**row) for row in await tx.fetch(OF_PLAN, tx.tenant, plan_id, limit)]
+async def of_actions(
+    tx: Tx, *, plan_id: str, indexes: Sequence[int], call_ids: Sequence[str], limit: int
+) -> list[PlanArtifact]:
+    """Return the artifacts of these actions of a plan, and those of these calls that are of no single action: the
+    `limit` oldest of each action and of each call."""
+    rows = await tx.fetch(OF_ACTIONS, tx.tenant, plan_id, list(indexes), limit)
+    of_batches = await tx.fetch(OF_BATCHES, tx.tenant, plan_id, list(call_ids), limit)
+    return [PlanArtifact(**row) for row in (*rows, *of_batches)]
 
 
 class _ArtifactList:
@@ -364,7 +386,7 @@ class _ArtifactList:
         """Return the statement for at most `limit` of the next `scan_limit` records, and its parameters."""
         conditions = ["true", *(self._condition(sql, value) for sql, value in self._rest.values())]
         if self._status is not None:
-            conditions.append(HAS_STATUS[self._status])
+            conditions.append(self._condition(f"({STATUS}) = $?", self._status))
         n = len(self.values)
         sql = f"""
 SELECT {COLUMNS} FROM ({self.source} LIMIT ${n + 1}) a WHERE {" AND ".join(conditions)} ORDER BY {self.id} DESC LIMIT ${n + 2}

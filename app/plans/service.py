@@ -552,7 +552,11 @@ class PlanService:
     async def action_views(self, tx: Tx, plan_id: str, actions: Sequence[PlanAction]) -> list[dict[str, Any]]:
         """Return actions for a response, with the artifacts that their calls published."""
         artifacts = await self._artifacts.of_actions(tx, plan_id, [(a.index, a.work_id) for a in actions])
-        return [to_wire(views.ActionView, a, artifacts=artifacts[a.index]) for a in actions]
+        rows = []
+        for action in actions:
+            first, has_more = artifacts[action.index]
+            rows.append(to_wire(views.ActionView, action, artifacts=first, has_more_artifacts=has_more))
+        return rows
 
     async def with_action_states(self, tx: Tx, plan_id: str) -> tuple[Plan, list[ActionState]]:
         """Return a plan and, once it was approved, the states of its actions. Raise NotFound."""

@@ -245,7 +245,9 @@ class ActionView(View):
     """An action of a plan that executes or did. `idempotencyKey` is the same for every attempt at it. Where its outcome is
     unknown, `error` says what is known; `settledBy` is who last settled it, or said `retry`. `artifacts` are the first 20
     that its call published, superseded and withdrawn ones too; what a call of several actions published for none of them in
-    particular is listed with each."""
+    particular is listed with each. If `hasMoreArtifacts` is true, `GET /artifacts` lists them all
+    with `includeSuperseded`: those of the action by `planId` and `actionIndex`, those of its call by `callId` (its
+    `workId`)."""
 
     index: int
     """The place of the action in its plan, counted from 0."""
@@ -263,7 +265,9 @@ class ActionView(View):
     settled_by: str | None
     """The principal that settled its outcome."""
     artifacts: list[ActionArtifact]
-    """What it published."""
+    """What it published: the oldest 20."""
+    has_more_artifacts: bool
+    """Whether it published more than `artifacts` lists."""
     updated_at: datetime
 
 

@@ -43,6 +43,8 @@ CREATE TABLE artifacts (
 );
 CREATE INDEX artifacts_of_call ON artifacts (tenant_id, call_id, id) WHERE call_id IS NOT NULL;
 CREATE INDEX artifacts_of_plan ON artifacts (tenant_id, plan_id, id) WHERE plan_id IS NOT NULL;
+CREATE INDEX artifacts_of_action ON artifacts (tenant_id, plan_id, action_index, id) WHERE action_index IS NOT NULL;
+CREATE INDEX artifacts_of_batch ON artifacts (tenant_id, call_id, id) WHERE plan_id IS NOT NULL AND action_index IS NULL;
 CREATE INDEX artifacts_of_channel ON artifacts (tenant_id, channel, id);
 CREATE INDEX artifacts_of_thread ON artifacts (tenant_id, thread_id, id);
 CREATE INDEX artifacts_of_path ON artifacts (tenant_id, thread_id, path, id);
@@ -95,12 +97,13 @@ CREATE INDEX artifact_decisions_of_artifact ON artifact_decisions (tenant_id, ar
 CREATE UNIQUE INDEX artifact_decisions_withdrawn ON artifact_decisions (tenant_id, artifact_id) WHERE kind = 'withdraw';
 CREATE INDEX artifact_decisions_of_call ON artifact_decisions (tenant_id, call_id) WHERE call_id IS NOT NULL;
 
--- The artifacts that a decision passed over, each at most once. They may be deleted with their threads.
+-- The artifacts that a decision passed over. They may be deleted with their threads. One is passed over again only after
+-- the artifact that was chosen over it was withdrawn.
 CREATE TABLE artifact_choices (
     tenant_id text COLLATE "C" NOT NULL,
     over_id text COLLATE "C" NOT NULL,
     decision_id text COLLATE "C" NOT NULL,
-    PRIMARY KEY (tenant_id, over_id),
+    PRIMARY KEY (tenant_id, over_id, decision_id),
     FOREIGN KEY (tenant_id, decision_id) REFERENCES artifact_decisions
 );
 CREATE INDEX artifact_choices_of_decision ON artifact_choices (tenant_id, decision_id);

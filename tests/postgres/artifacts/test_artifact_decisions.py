@@ -132,6 +132,59 @@ async def test_a_chosen_revision_supersedes_its_competitors(
     assert await verified(plangate) == []
 
 
+async def test_a_predecessor_is_active_again_once_what_replaced_it_is_withdrawn(
+    plangate: World, api: Caller, home: str
+) -> None:
+    ids = [(await publish(api, home))["id"]]
+    for _ in range(3):
+        ids.append((await publish(api, home, replaces=ids[-1]))["id"])
+
+    async def statuses() -> list[str]:
+        found = {
+            a["id"]: a["status"] for a in (await api.read("/artifacts", includeSuperseded=True))["items"]
+        }
+        assert await listed(api) == [id for id in reversed(ids) if found[id] == "active"]
+        for status in ("superseded", "withdrawn"):
+            assert await listed(api, status=status) == [id for id in reversed(ids) if found[id] == status]
+        return [found[id] for id in ids]
+
+    assert await statuses() == ["superseded", "superseded", "superseded", "active"]
+    await api.do(f"/artifacts/{ids[1]}/withdraw", {"reason": "Its source was wrong."})
+    assert await statuses() == ["superseded", "withdrawn", "superseded", "active"]
+    await api.do(f"/artifacts/{ids[3]}/withdraw", {"reason": "It was slow."})
+    assert await statuses() == ["superseded", "withdrawn", "active", "withdrawn"]
+    await api.do(f"/artifacts/{ids[2]}/withdraw", {"reason": "It was slow, too."})
+    assert await statuses() == ["active", "withdrawn", "withdrawn", "withdrawn"]
+    assert (await api.read(f"/artifacts/{ids[0]}"))["status"] == "active"
+    ids.append((await publish(api, home, replaces=ids[3]))["id"])
+    assert await statuses() == ["superseded", "withdrawn", "withdrawn", "withdrawn", "active"]
+    assert await verified(plangate) == []
+
+
+async def test_a_choice_holds_until_the_chosen_revision_is_withdrawn(
+    plangate: World, api: Caller, home: str, rivals: tuple[str, str, str]
+) -> None:
+    first, left, right = rivals
+
+    async def statuses(*ids: str) -> list[str]:
+        return [(await api.read(f"/artifacts/{id}"))["status"] for id in ids]
+
+    await api.do(f"/artifacts/{left}/choose", {"over": [right], "reason": "Shorter."})
+    later = (await publish(api, home, replaces=left))["id"]
+    await api.do(f"/artifacts/{left}/withdraw", {"reason": "Replaced in a hurry."})
+    assert await statuses(first, left, right, later) == ["superseded", "withdrawn", "superseded", "active"]
+    await api.do(f"/artifacts/{later}/withdraw", {"reason": "Wrong."})
+    assert await statuses(first, left, right, later) == ["superseded", "withdrawn", "active", "withdrawn"]
+    third = (await publish(api, home, replaces=first))["id"]
+    assert (await api.read(f"/artifacts/{right}"))["competesWith"] == [third]
+    await api.do(f"/artifacts/{third}/choose", {"over": [right], "reason": "It passes the tests."})
+    assert await statuses(first, right, third) == ["superseded", "superseded", "active"]
+    for id in (third, right):
+        await api.do(f"/artifacts/{id}/withdraw", {"reason": "Start again."})
+    assert await statuses(first, right, third) == ["active", "withdrawn", "withdrawn"]
+    assert await verified(plangate) == []
+
+
 async def test_the_query_that_published_gets_the_event_of_a_hosts_decision(api: Caller, home: str) -> None:
     """Unless it is over: nothing follows the last event of a query."""
     await api.register(specs.scripted(specs.tool("check")))
@@ -223,7 +276,9 @@ async def test_an_agent_withdraws_only_with_approval(
     assert (producer["kind"], producer["agent"], producer["queryId"]) == ("agent", "solo", query["id"])
     assert producer["callId"].startswith("wrk_")
     assert "principal" not in withdrawn["result"]["decisions"][1]
-    assert (await api.read(f"/artifacts/{right}"))["status"] == "superseded"
+    assert (await api.read(f"/artifacts/{right}"))[
+        "status"
+    ] == "active"  # what was chosen over it is withdrawn
     assert await verified(plangate) == []
 
 

@@ -706,6 +706,41 @@ async def test_artifacts_are_listed_with_the_plan_action_that_published_them(api
     refused(await api.get("/artifacts", params={"actionIndex": 0}), 422)
 
 
+async def test_an_action_says_that_it_published_more_than_it_lists(api: Caller, owner: Any) -> None:
+    await api.register(specs.planning())
+    home = await thread(api)
+    await put(api, home, "a", b"a")
+    query = await api.submit(specs.store_and_execute(), threadKey="t")
+    plan_id = (await api.gate(query["id"]))["target"]
+    await api.approve(query["id"])
+    await api.until(query["id"], "waiting", "client_call")
+    (call,) = await api.claim("actions")
+    of_first = await publish(api, home, "a", workId=call["workId"], actionIndex=0)
+    # Many more of the first action, all of them older than those of the second and of both.
+    copies = """
+        INSERT INTO artifacts SELECT (jsonb_populate_record(a, jsonb_build_object('n', a.n + m,
+               'id', left(a.id, -6) || lpad(m::text, 6, '0')))).* FROM artifacts a, generate_series(1, 2100) m
+    """
+    await owner.execute(copies)
+    await owner.execute("UPDATE artifact_chains SET n = n + 2100")
+    of_second = [
+        await publish(api, home, "a", workId=call["workId"], actionIndex=1, title=f"{n}") for n in range(19)
+    ]
+
+    async def listed_with() -> list[tuple[int, bool]]:
+        rows = (await api.read(f"/plans/{plan_id}/actions"))["items"]
+        assert all(a["id"] in {made["id"] for made in [*of_second, of_both]} for a in rows[1]["artifacts"])
+        return [(len(row["artifacts"]), row["hasMoreArtifacts"]) for row in rows]
+
+    of_both = await publish(api, home, "a", workId=call["workId"])
+    assert await listed_with() == [(20, True), (20, False)]
+    of_second.append(await publish(api, home, "a", workId=call["workId"], actionIndex=1))
+    assert await listed_with() == [(20, True), (20, True)]
+    found = await listed(api, planId=plan_id, actionIndex=1)
+    assert sorted(found) == sorted(made["id"] for made in of_second)
+    assert of_first["id"] not in found
+
+
 async def test_a_host_cannot_name_a_plan_action(api: Caller, home: str) -> None:
     asked = {"threadId": home, "channel": "design", "path": "a.md", "actionIndex": 0}
     body = refused(await api.post("/artifacts", asked), 422)

@@ -228,16 +228,20 @@ class ActionView(Record):
     it. Where its outcome is unknown, `error` says what is known; `settledBy` is who last
     settled it, or said `retry`. `artifacts` are the first 20 that its call published,
     superseded and withdrawn ones too; what a call of several actions published for none of them
-    in particular is listed with each.
+    in particular is listed with each. If `hasMoreArtifacts` is true, `GET /artifacts` lists
+    them all with `includeSuperseded`: those of the action by `planId` and `actionIndex`, those
+    of its call by `callId` (its `workId`).
     """
 
     __slots__ = ()
     artifacts: list[ActionArtifact]
-    """What it published."""
+    """What it published: the oldest 20."""
     attempts: int
     """How many attempts there were."""
     error: ActionErrorView | None
     """What is known, if it failed or its outcome is unknown."""
+    has_more_artifacts: bool
+    """Whether it published more than `artifacts` lists."""
     idempotency_key: str
     """The key that is the same for every attempt."""
     index: int
