@@ -11,7 +11,12 @@ import json
 import struct
 import zlib
 from dataclasses import dataclass, field
+from functools import cache
 from typing import Any
+
+import botocore.session
+from botocore.serialize import create_serializer
+from botocore.validate import ParamValidator
 
 from app.llm.messages import (
     Message,
@@ -213,10 +218,43 @@ def b_exception(kind: str, message: str) -> bytes:
     return frame(headers, json.dumps({"message": message}).encode())
 
 
+@cache
+def converse_stream() -> Any:
+    """The model of ConverseStream that botocore ships. Nothing is asked for it."""
+    return botocore.session.Session().get_service_model("bedrock-runtime").operation_model("ConverseStream")
+
+
+def assert_enums(value: Any, shape: Any) -> None:
+    """Check that texts of an enumeration are among its values, which botocore does not."""
+    if shape.type_name == "structure" and not shape.is_document_type:
+        for name, part in value.items():
+            assert_enums(part, shape.members[name])
+    elif shape.type_name == "map":
+        for part in value.values():
+            assert_enums(part, shape.value)
+    elif shape.type_name == "list":
+        for part in value:
+            assert_enums(part, shape.member)
+    elif getattr(shape, "enum", None):
+        assert value in shape.enum, f"{value!r} is not a {shape.name}"
+
+
+def c_event(kind: str, payload: Any) -> Any:
+    """The JSON of an event, written by botocore's serializer. Fail for one that botocore's model of the API does not
+    have."""
+    shape = converse_stream().output_shape.members["stream"].members[kind]
+    report = ParamValidator().validate(payload, shape)
+    assert not report.has_errors(), report.generate_report()
+    assert_enums(payload, shape)
+    written: dict[str, Any] = {}
+    create_serializer("rest-json", include_validation=False)._serialize(written, payload, shape, kind)
+    return written[kind]
+
+
 def c_frame(kind: str, payload: Any) -> bytes:
-    """The frame in which Bedrock's ConverseStream sends an event."""
+    """The frame in which Bedrock's ConverseStream sends an event of its service model."""
     headers = {":event-type": kind, ":content-type": "application/json", ":message-type": "event"}
-    return frame(headers, json.dumps(payload).encode())
+    return frame(headers, json.dumps(c_event(kind, payload)).encode())
 
 
 def c_whole(tools: int = 0) -> list[tuple[str, Any]]:

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import json
-from functools import cache
 from itertools import pairwise
 from typing import Any
 
-import botocore.session
 import pytest
 from botocore.eventstream import EventStream
 from botocore.parsers import create_parser
@@ -16,8 +14,9 @@ from botocore.validate import ParamValidator
 from pydantic import ValidationError
 
 from app.llm.bedrock import uses_messages_api
-from app.llm.converse import request_body
+from app.llm.converse import _events, request_body
 from app.llm.converse_turn import REDACTED, SIGNATURE, ConverseTurn
+from app.llm.eventstream import FrameReader
 from app.llm.iam_keys import IamKeys
 from app.llm.messages import (
     Message,
@@ -33,19 +32,13 @@ from app.llm.messages import (
     Usage,
 )
 from app.llm.provider import BrokenTurn, ContextOverflow, ProviderNotBuilt
-from tests.processes.aimock.vendor_server import c_frame, c_whole
+from tests.processes.aimock.vendor_server import c_event, c_frame, c_whole, converse_stream
 
 MODEL = "us.amazon.nova-pro-v1:0"
 TOOL = ToolDefinition("look", "Looks.", {"type": "object", "properties": {"a": {"type": "integer"}}})
 HELLO = Message("user", (Text("Hello"),))
 CALL = Message("assistant", (Text("Let me see."), ToolUse("t1", "look", '{"a": 1}')))
 RESULT = Message("user", (ToolResultPart("t1", "seen"),))
-
-
-@cache
-def operation() -> Any:
-    """The model of ConverseStream that botocore ships. Nothing is asked for it."""
-    return botocore.session.Session().get_service_model("bedrock-runtime").operation_model("ConverseStream")
 
 
 def request(*messages: Message, tools: tuple[ToolDefinition, ...] = (TOOL,), **settings: Any) -> ModelRequest:
@@ -76,9 +69,9 @@ REQUESTS = [
 def test_a_request_equals_botocores(made: ModelRequest) -> None:
     body = request_body(made)
     params = {"modelId": made.model, **body}
-    report = ParamValidator().validate(params, operation().input_shape)
+    report = ParamValidator().validate(params, converse_stream().input_shape)
     assert not report.has_errors(), report.generate_report()
-    sent = create_serializer("rest-json").serialize_to_request(params, operation())
+    sent = create_serializer("rest-json").serialize_to_request(params, converse_stream())
     assert json.loads(sent["body"]) == body
     roles = [message["role"] for message in body["messages"]]
     assert all(one != other for one, other in pairwise(roles))
@@ -137,9 +130,11 @@ def parsed_by_botocore(events: list[tuple[str, Any]]) -> list[dict[str, Any]]:
             pass
 
     parser = create_parser("rest-json")._event_stream_parser
-    shape = operation().output_shape.members["stream"]
+    shape = converse_stream().output_shape.members["stream"]
     return [dict(event) for event in EventStream(Raw(), shape, parser, "ConverseStream")]
 
+
+ENDS_BADLY = ("model_context_window_exceeded", "malformed_tool_use", "malformed_model_output")
 
 REASONING: list[tuple[str, Any]] = [
     ("messageStart", {"role": "assistant"}),
@@ -166,9 +161,100 @@ REASONING: list[tuple[str, Any]] = [
 ]
 
 
-@pytest.mark.parametrize("events", [c_whole(), c_whole(tools=2), REASONING])
-def test_the_recorded_events_match_the_service_model(events: list[tuple[str, Any]]) -> None:
+REDACTED_REASONING: list[tuple[str, Any]] = [
+    *REASONING[:1],
+    ("contentBlockDelta", {"contentBlockIndex": 0, "delta": {"reasoningContent": {"redactedContent": b"x"}}}),
+    *REASONING[4:],
+]
+
+
+@pytest.mark.parametrize("events", [c_whole(), c_whole(tools=2), REASONING, REDACTED_REASONING])
+def test_the_events_match_the_service_model(events: list[tuple[str, Any]]) -> None:
+    """Each event is written by botocore's serializer, which rejects what the API does not have, and botocore's parser
+    reads the same from its frame."""
     assert parsed_by_botocore(events) == [{kind: payload} for kind, payload in events]
+
+
+@pytest.mark.parametrize(
+    ("kind", "payload"),
+    [
+        ("contentBlockDelta", {"contentBlockIndex": 0, "delta": {"words": "x"}}),
+        ("contentBlockDelta", {"contentBlockIndex": "0", "delta": {"text": "x"}}),
+        ("contentBlockDelta", {"delta": {"text": "x"}}),
+        ("contentBlockDelta", {"contentBlockIndex": 0, "delta": {"text": "x", "toolUse": {"input": "{}"}}}),
+        ("messageStop", {"stopReason": "finished"}),
+        ("metadata", {"usage": {"inputTokens": 1}, "metrics": {"latencyMs": 1}}),
+    ],
+)
+def test_an_event_that_the_api_does_not_have_cannot_be_built(kind: str, payload: Any) -> None:
+    with pytest.raises(AssertionError):
+        c_event(kind, payload)
+
+
+def samples(shape: Any) -> list[Any]:
+    """Values of a shape: of a union one for each of its members, else with all members."""
+    match shape.type_name:
+        case "structure" if getattr(shape, "is_document_type", False):
+            return [{"any": ["document"]}]
+        case "structure" if shape.is_tagged_union:
+            return [{name: value} for name, member in shape.members.items() for value in samples(member)]
+        case "structure":
+            members = {name: samples(member) for name, member in shape.members.items()}
+            count = max((len(values) for values in members.values()), default=1)
+            return [{name: values[n % len(values)] for name, values in members.items()} for n in range(count)]
+        case "list":
+            return [[value] for value in samples(shape.member)]
+        case "map":
+            return [{"key": value} for value in samples(shape.value)]
+        case "string":
+            return list(shape.enum) or ["x" * shape.metadata.get("min", 1)]
+        case "blob":
+            return [b"x"]
+        case "boolean":
+            return [True]
+        case "integer" | "long":
+            return [shape.metadata.get("min", 1)]
+        case "float" | "double":
+            return [0.5]
+        case other:
+            raise NotImplementedError(other)
+
+
+def events_of_the_api() -> list[tuple[str, Any]]:
+    """Events of every type of the service model, with every member and every value of an enumeration."""
+    members = converse_stream().output_shape.members["stream"].members
+    return [
+        (kind, payload)
+        for kind, shape in members.items()
+        if not shape.metadata.get("exception")
+        for payload in samples(shape)
+    ]
+
+
+@pytest.mark.parametrize("event", events_of_the_api(), ids=lambda event: event[0])
+def test_every_event_of_the_service_model_is_read(event: tuple[str, Any]) -> None:
+    """Events that the adapter has no use for are skipped; those of a call follow its start."""
+    kind, payload = event
+    (frame,) = FrameReader(1_000_000).feed(c_frame(kind, payload))
+    ((read_kind, read),) = _events(frame)
+    assert (read_kind, read) == (kind, c_event(kind, payload))
+    start = {"start": {"toolUse": {"toolUseId": "t", "name": "look"}}, "contentBlockIndex": 0}
+    before = [("contentBlockStart", start)] if "toolUse" in payload.get("delta", ()) else []
+    if kind == "contentBlockStop":
+        before = [("contentBlockDelta", {"contentBlockIndex": 0, "delta": {"text": "x"}})]
+    if kind == "metadata":
+        before = [("messageStop", {"stopReason": "end_turn"})]
+    made = ConverseTurn(MODEL)
+    for each in (*before, (kind, read)):
+        list(made.feed(each))
+    if kind == "messageStop" and read["stopReason"] not in ENDS_BADLY:
+        assert made.result().stop_reason in ("end_turn", "tool_use", "max_tokens", "refusal")
+    if kind == "metadata":
+        usage = payload["usage"]
+        assert (made.usage.input_tokens, made.usage.output_tokens) == (
+            usage["inputTokens"],
+            usage["outputTokens"],
+        )
 
 
 def test_a_turn_of_text_and_calls() -> None:
