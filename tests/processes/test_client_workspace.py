@@ -19,6 +19,7 @@ from tests.support.client import eventually
 from tests.support.service import Service, folder, serving
 
 PATIENCE_S = 30.0
+MIB = 1024 * 1024
 Photo = define_reference("Photo", {"base64": str})
 
 
@@ -144,6 +145,33 @@ async def test_publishing_copies_and_a_fork_has_the_copies_only(service: Service
                 assert (answer.status_code, answer.json()["type"]) == (409, "files_elsewhere"), (method, path)
     assert sorted(os.listdir(tmp_path)) == ["other.txt", "out"]
     assert os.listdir(tmp_path / "out") == ["note.txt"]
+
+
+async def test_a_file_too_large_for_a_call_says_how_to_save_it(service: Service, tmp_path: Path) -> None:
+    async with (
+        create_runtime(
+            spec("ws-12"), url=service.url, api_key=service.key, workspace=serve_directory(tmp_path)
+        ) as runtime,
+        client(service, "ws-12") as http,
+    ):
+        await run(runtime, "t", ("ls", {}))
+        thread = (await http.post("/threads", json={"threadKey": "t"})).json()["id"]
+        ids = [
+            (await http.put(f"/artifacts/patch/{name}", params={"threadId": thread}, content=body)).json()[
+                "id"
+            ]
+            for name, body in (("fits", b"x" * 8 * MIB), ("large", b"x" * (8 * MIB + 1)))
+        ]
+        fits, large = await run(
+            runtime, "t", *(("write", {"path": f"{n}.bin", "artifact": id}) for n, id in enumerate(ids))
+        )
+    assert fits == {"path": "0.bin", "sizeBytes": 8 * MIB}
+    assert large == (
+        "file_too_large",
+        "The file would have 8388609 bytes, and a call carries at most 8388608 to the user's machine; nothing was written. "
+        f"Tell the user to save it there from GET /artifacts/{ids[1]}/content, or publish and write its parts.",
+    )
+    assert os.listdir(tmp_path) == ["0.bin"]
 
 
 async def test_a_fork_copies_published_files_only(service: Service, tmp_path: Path) -> None:

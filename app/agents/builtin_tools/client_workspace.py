@@ -75,7 +75,8 @@ class ClientWorkspace:
         size = len(source.data) if source.body is None else source.body.size
         if size > MAX_SENT_BYTES:
             return ToolError(
-                f"The file would have {size} bytes; at most {MAX_SENT_BYTES} can be written to the workspace of a client.",
+                f"The file would have {size} bytes, and a call carries at most {MAX_SENT_BYTES} to the user's machine; "
+                f"nothing was written. {_other_way(call)}",
                 "file_too_large",
             )
         data = source.data
@@ -133,6 +134,19 @@ class ClientWorkspace:
             not_served = f"No process served the workspace in time, so {tool} was not carried out."
             return explain_error(result, tool, not_served)
         return _parse_answer(tool, result.value)
+
+
+def _other_way(call: ToolCall) -> str:
+    """Return what can be done about a file that is too large for a call."""
+    if "artifact" in call.args:
+        return (
+            f"Tell the user to save it there from GET /artifacts/{call.args['artifact']}/content, or publish and write its "
+            "parts."
+        )
+    if "reference" in call.args:
+        handle = call.args["reference"]
+        return f"Tell the user to save it there from GET /references/{handle['kind']}/{handle['id']}."
+    return "Write several smaller files."
 
 
 def workspace_digest(runtime: str, spec: WorkspaceSpec) -> str:
