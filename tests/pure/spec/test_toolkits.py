@@ -96,6 +96,16 @@ def test_an_executor_has_tools_for_references_if_there_can_be_any() -> None:
     assert held_beside(toolkits=["catalog"]) == [*plan_tools, *REFERENCES]  # and rows a QueryResult
 
 
+def test_an_agent_without_a_source_has_no_tool_that_reads_one() -> None:
+    def held(*sources: str) -> dict[str, BuiltinTool]:
+        return tools_of("specialist", [{"id": "catalog", "config": {"sources": sources}}])
+
+    reading = {"sample_table_data", "execute_query"}
+    assert held("shop").keys() - held().keys() == reading
+    assert held("shop")["search_catalog"].input_schema["properties"]["source"]["enum"] == ["shop"]
+    assert "source" not in held()["search_catalog"].input_schema["properties"]
+
+
 def test_a_runtime_toolkit_entry_only_narrows() -> None:
     entry = [{"id": "references", "config": {"tools": ["glimpseRef"]}}]
 

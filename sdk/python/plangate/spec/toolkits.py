@@ -149,6 +149,8 @@ ROLE_TOOLS: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
 """Role -> the built-in tools that it has without naming a toolkit. Those of references come only with `has_references`."""
 
 
+_READS_A_SOURCE: Final = frozenset({"sample_table_data", "execute_query"})
+
 TEAM_TOOLS: Final = tuple(tool.name for tool in (*SHARED_ARTIFACT_TOOLS, READ, WRITE, EDIT))
 """What every agent of a team has without asking: agents hand over to each other by artifacts."""
 
@@ -178,6 +180,7 @@ def granted_builtins(spec: RuntimeSpec, agent: AgentSpec) -> tuple[BuiltinTool, 
         for tool in tools
         if tool.name in granted
         and (tool.name != _CALL_AGENT.name or agent.routes)
+        and (tool.name not in _READS_A_SOURCE or allowed_sources(spec, agent) != ())
         and not _is_excluded(tool.name, toolkit, (*spec.toolkits, *agent.toolkits))
     )
 
@@ -226,11 +229,14 @@ def allowed_sources(spec: RuntimeSpec, agent: AgentSpec) -> tuple[str, ...] | No
 def _specialize(tool: BuiltinTool, spec: RuntimeSpec, agent: AgentSpec) -> BuiltinTool:
     if tool.toolkit == "catalog" and "source" in tool.input_schema["properties"]:
         allowed = allowed_sources(spec, agent)
-        return (
-            tool
-            if allowed is None
-            else replace(tool, input_schema=_with_enum(tool.input_schema, "source", allowed))
-        )
+        if allowed is None:
+            return tool
+        if not allowed:  # vendors reject an enumeration without values
+            properties = {
+                name: schema for name, schema in tool.input_schema["properties"].items() if name != "source"
+            }
+            return replace(tool, input_schema={**tool.input_schema, "properties": properties})
+        return replace(tool, input_schema=_with_enum(tool.input_schema, "source", allowed))
     if tool.name == _CALL_AGENT.name:
         return replace(tool, input_schema=_with_enum(tool.input_schema, "agent", agent.routes))
     if tool.name == _STORE_PLAN.name and agent.plan is not None:
