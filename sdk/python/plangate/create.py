@@ -70,7 +70,7 @@ def create_runtime(
         action_dispatcher: The function `(actions, ctx)` that carries approved actions out, or an
             `ActionDispatcher`. A spec without a dispatcher gets one that runs here.
         workspace: From `serve_directory`: agents use this directory with the toolkit `workspace`. A spec without
-            `workspace` gets `{"transport": "client"}`.
+            `workspace` gets `{"transport": "client"}`, and `readOnly` if the directory is.
         event_hooks: By type of event, or `"*"`, a function that is called with each event that is read
             through this runtime. What it raises is logged.
         testing: `{"mock_response": text}`: every agent answers this text, without a model.
@@ -222,7 +222,9 @@ def _workspace_spec(
     wire: Mapping[str, Any], workspace: DirectoryWorkspace | None
 ) -> Mapping[str, Any] | None:
     """Return the field of the spec for a workspace that is served here, if the spec has none."""
-    return None if workspace is None or wire.get("workspace") else {"transport": "client"}
+    if workspace is None or wire.get("workspace"):
+        return None
+    return {"transport": "client", **({"readOnly": True} if workspace.read_only else {})}
 
 
 def _hooks(hooks_by_type: Mapping[str, EventHook] | None) -> dict[str, EventHook]:

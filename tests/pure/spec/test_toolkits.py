@@ -96,6 +96,12 @@ def test_an_executor_has_tools_for_references_if_there_can_be_any() -> None:
     assert held_beside(toolkits=["catalog"]) == [*plan_tools, *REFERENCES]  # and rows a QueryResult
 
 
+def test_a_read_only_workspace_has_no_tools_that_write() -> None:
+    workspace = {"transport": "client", "readOnly": True}
+    assert list(tools_of("specialist", ["workspace"], workspace=workspace)) == ["read", "ls", "glob", "grep"]
+    assert list(tools_of("coordinator", workspace=workspace)) == ["call_agent", *TEAM[:4]]
+
+
 def test_an_agent_without_a_source_has_no_tool_that_reads_one() -> None:
     def held(*sources: str) -> dict[str, BuiltinTool]:
         return tools_of("specialist", [{"id": "catalog", "config": {"sources": sources}}])

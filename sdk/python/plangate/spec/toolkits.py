@@ -150,6 +150,7 @@ ROLE_TOOLS: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
 
 
 _READS_A_SOURCE: Final = frozenset({"sample_table_data", "execute_query"})
+_WRITES_A_FILE: Final = frozenset({WRITE.name, EDIT.name})
 
 TEAM_TOOLS: Final = tuple(tool.name for tool in (*SHARED_ARTIFACT_TOOLS, READ, WRITE, EDIT))
 """What every agent of a team has without asking: agents hand over to each other by artifacts."""
@@ -174,6 +175,8 @@ def granted_builtins(spec: RuntimeSpec, agent: AgentSpec) -> tuple[BuiltinTool, 
     granted.update(name for toolkit in agent.toolkits for name in _grants(toolkit.id, agent))
     if has_team(spec):
         granted.update(TEAM_TOOLS)
+    if spec.workspace is not None and spec.workspace.read_only:
+        granted.difference_update(_WRITES_A_FILE)
     return tuple(
         tool
         for toolkit, tools in TOOLKITS.items()

@@ -13,6 +13,7 @@ from plangate.spec.base import (
     MAX_ITEMS,
     MAX_TOOLS,
     Count,
+    Flag,
     JsonSchema,
     Key,
     Milliseconds,
@@ -99,6 +100,7 @@ class WorkspaceSpec(SpecModel):
     Args:
         transport: `"client"`: a process of the user serves them, such as with `serve_directory`.
         claim_within_ms: How long a call waits for such a process; 1 h if unset.
+        read_only: Agents have no tools that write files.
 
     Raises:
         pydantic.ValidationError: (a ValueError) for a malformed field.
@@ -112,6 +114,7 @@ class WorkspaceSpec(SpecModel):
 
     transport: Literal["client"]
     claim_within_ms: Milliseconds | None = None
+    read_only: Flag = False
 
 
 class RuntimeSpec(SpecModel):
