@@ -30,6 +30,8 @@ SIGNATURE: Final = "converseSignature"
 REDACTED: Final = "converseRedacted"
 """What `Thinking.opaque` keeps of reasoning, so that no other API gets it back."""
 
+SERVER_TOOL: Final = "server_tool_use"
+
 _STOP_REASONS: Final[dict[str, StopReason]] = {
     "end_turn": "end_turn",
     "stop_sequence": "end_turn",
@@ -43,6 +45,7 @@ _STOP_REASONS: Final[dict[str, StopReason]] = {
 class _ToolStart(BaseModel):
     toolUseId: str = Field(min_length=1)
     name: str = Field(min_length=1)
+    type: str | None = None
 
 
 class _Start(BaseModel):
@@ -203,7 +206,10 @@ def _pair(event: object) -> tuple[str, Any]:
 
 
 def _block(part: _GrowingBlock, is_whole: bool) -> Text | Thinking | ToolUse | None:
-    """Return a finished block. A call without arguments has no JSON, which is valid only if the turn is complete."""
+    """Return a finished block, or None for an empty one and for a call that Bedrock carries out itself. A call without
+    arguments has no JSON, which is valid only if the turn is complete."""
+    if part.tool is not None and part.tool.type == SERVER_TOOL:
+        return None
     if part.tool is not None:
         arguments = "".join(part.json)
         return ToolUse(part.tool.toolUseId, part.tool.name, arguments or (json.dumps({}) if is_whole else ""))

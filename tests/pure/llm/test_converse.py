@@ -277,6 +277,21 @@ def test_a_turn_without_its_end_is_rejected(cut: int) -> None:
         turn(c_whole(tools=1)[:cut])
 
 
+def test_a_call_that_bedrock_carries_out_itself_is_skipped() -> None:
+    tool = {"toolUseId": "s1", "name": "nova_grounding", "type": "server_tool_use"}
+    result = {"toolUseId": "s1", "status": "success"}
+    events = [
+        ("contentBlockStart", {"contentBlockIndex": 5, "start": {"toolUse": tool}}),
+        ("contentBlockDelta", {"contentBlockIndex": 5, "delta": {"toolUse": {"input": "{}"}}}),
+        ("contentBlockStop", {"contentBlockIndex": 5}),
+        ("contentBlockStart", {"contentBlockIndex": 6, "start": {"toolResult": result}}),
+        ("contentBlockDelta", {"contentBlockIndex": 6, "delta": {"toolResult": [{"text": "found"}]}}),
+        ("contentBlockStop", {"contentBlockIndex": 6}),
+    ]
+    _, done = turn([*((kind, c_event(kind, payload)) for kind, payload in events), *c_whole()])
+    assert (done.blocks, done.stop_reason) == ((Text("Hello there"),), "end_turn")
+
+
 def test_a_turn_without_usage_is_accepted() -> None:
     _, done = turn(c_whole()[:-1])
     assert (done.blocks, done.usage) == ((Text("Hello there"),), Usage())
