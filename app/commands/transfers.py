@@ -188,4 +188,8 @@ def _check(tenant: str, passphrase: str) -> None:
 
 def _contents(manifest: TenantManifest) -> str:
     rows = sum(count.rows for count in manifest.tables.values())
-    return f"{rows} rows and {manifest.bodies} bodies of files"
+    return f"{_count(rows, 'row', 'rows')} and {_count(manifest.bodies, 'body', 'bodies')} of files"
+
+
+def _count(number: int, one: str, many: str) -> str:
+    return f"{number} {one if number == 1 else many}"

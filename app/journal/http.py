@@ -83,11 +83,12 @@ async def claim_stream(request: Request, caller: Caller) -> AsyncIterator[OpenSt
         raise
 
 
-def key_check(request: Request) -> KeyCheck:
-    """Return a check whether this request's key or session is still valid, which is repeated while a stream is open."""
+def key_check(request: Request, tenant: str) -> KeyCheck:
+    """Return a check whether this request's key or session is still valid, and the tenant is still here. It is repeated
+    while a stream is open. The operator's key has streams of several tenants."""
     credential = credential_of(request)
     tenancy = api_context(request).tenancy
-    return KeyCheck(credential.hash, lambda: tenancy.is_valid(credential))
+    return KeyCheck(credential.hash + tenant.encode(), lambda: tenancy.is_valid(credential, tenant))
 
 
 def wants_stream(request: Request) -> bool:

@@ -121,7 +121,9 @@ async def stream_query(
     async with claim_stream(request, caller) as place:
         async with streams.reads.transaction(caller.tenant, is_opening=True) as tx:
             position = await streams.reader.position(tx, query_id, cursor_of(request, after))
-        stream = streams.query_stream((caller.tenant, query_id), position, key_check(request), names, limit)
+        stream = streams.query_stream(
+            (caller.tenant, query_id), position, key_check(request, caller.tenant), names, limit
+        )
         return EventStreamResponse(stream, place)
 
 
@@ -181,5 +183,7 @@ async def stream_events(
     async with claim_stream(request, caller) as place:
         async with streams.reads.transaction(caller.tenant, is_opening=True) as tx:
             position = await streams.reader.tenant_position(tx, cursor_of(request, after))
-        stream = streams.tenant_stream(caller.tenant, position, key_check(request), filters, limit)
+        stream = streams.tenant_stream(
+            caller.tenant, position, key_check(request, caller.tenant), filters, limit
+        )
         return EventStreamResponse(stream, place)

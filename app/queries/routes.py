@@ -100,7 +100,9 @@ async def stream_new_query(
             query_id, _ = await _submit(request, body, caller, queries, follow=True)
         except RepeatedRequest as first:
             query_id = str(first.object_id)
-        stream = get_streams(request).query_stream((caller.tenant, query_id), 0, key_check(request))
+        stream = get_streams(request).query_stream(
+            (caller.tenant, query_id), 0, key_check(request, caller.tenant)
+        )
         response = EventStreamResponse(stream, place)
         response.headers["location"] = queries.links(query_id)["self"]
         return response

@@ -197,16 +197,15 @@ class Tenancy:
             )
         return Unauthenticated(UNKNOWN[kind])
 
-    async def is_valid(self, credential: Credential) -> bool:
+    async def is_valid(self, credential: Credential, tenant: str) -> bool:
         """Return whether the key or session of an open stream is still valid, which is checked every few seconds.
 
         During an outage the answer is True: it cannot be checked, and there is nothing new to read either. It is False once
         the tenant was moved to another cell.
         """
         try:
-            caller = await self.find_caller(credential)
-            if not caller.has_operator_key:
-                await self.get_tenant(caller.tenant)
+            await self.find_caller(credential)
+            await self.get_tenant(tenant)
         except (Unauthenticated, WrongCell):
             return False
         except (Unavailable, TooManyRequests):

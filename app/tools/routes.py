@@ -190,7 +190,7 @@ async def stream_tool_calls(
 
 async def _hints(request: Request, tenant: str) -> AsyncIterator[bytes]:
     hints = request.app.state.services.call_notifications
-    check = key_check(request)
+    check = key_check(request, tenant)
     yield b"retry: 1000\n\nevent: calls\ndata: {}\n\n"
     with hints.watch(tenant) as notified:
         while not hints.closed:

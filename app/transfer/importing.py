@@ -186,6 +186,8 @@ class _Import:
         if sealed.is_optional and not self._keep_secrets:
             return
         for row in content["rows"]:
+            if row["tenant_id"] != self._tenant:
+                raise TransferError(f"The file has rows of another tenant than {self._tenant!r}.")
             if table == "tenants":
                 row.update(state="importing", moved_to=None)
                 if row["reference_secret"] is None or not self._keep_secrets:
@@ -206,4 +208,6 @@ class _Import:
             return
         columns = store.names(table, self._header.columns[table])
         if await store.insert_rows(self._connection, table, columns, data) != count:
-            raise TransferError(f"Rows of the table {table} were not inserted.")
+            raise TransferError(
+                f"The table {table} of the file has rows of another tenant than {self._tenant!r}."
+            )

@@ -35,7 +35,10 @@ ORDERS: Final[Mapping[str, str]] = {"events": " ORDER BY xid, query_id, seq"}
 
 LOCK: Final = "SELECT pg_try_advisory_lock(hashtextextended('plangate.import/' || $1, 0))"
 STAGING: Final = "CREATE TEMP TABLE IF NOT EXISTS import_{table} ON COMMIT DELETE ROWS AS SELECT {columns} FROM {table} LIMIT 0"
-INSERT_ROWS: Final = "INSERT INTO {table} ({columns}) SELECT {columns} FROM import_{table}"
+# A row of another tenant is not inserted, and missed by the caller: the policies let the owner write for all of them.
+INSERT_ROWS: Final = """
+INSERT INTO {table} ({columns}) SELECT {columns} FROM import_{table} WHERE tenant_id = current_setting('plangate.tenant')
+"""
 DELETE_ROWS: Final = (
     "DELETE FROM {table} WHERE ctid = ANY (ARRAY(SELECT ctid FROM {table} WHERE tenant_id = $1 LIMIT $2))"
 )

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import os
 import stat
+import tracemalloc
 from collections.abc import AsyncIterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import asyncpg
+import orjson
 import pytest
 
 from app.artifacts.chain import Chainer
@@ -20,13 +23,14 @@ from app.base.sealing import Sealer, derive_key
 from app.commands import admin, transfers
 from app.deployment import Deployment, open_blobs
 from app.settings import Settings
-from app.transfer import encryption, importing, store
+from app.transfer import encryption, exporting, frames, importing, store
 from app.transfer.encryption import CHUNK_BYTES
 from app.transfer.errors import TransferError
 from app.transfer.exporting import export_tenant
-from app.transfer.frames import TenantManifest
+from app.transfer.frames import Kind, TenantManifest
 from app.transfer.importing import ImportedTenant, import_tenant
 from app.transfer.tables import LEFT_OUT, SEALED, TABLES
+from tests.support import specs
 from tests.support.client import good, refused
 from tests.support.cluster import Cluster, superuser_dsn
 from tests.support.whole_tenant import RARE_ROWS, everything, fill
@@ -270,6 +274,33 @@ async def test_a_file_with_another_column_is_rejected(
         await load(target[0], file)
 
 
+@pytest.mark.parametrize("kind", [Kind.ROWS, Kind.SEALED])
+async def test_rows_of_another_tenant_are_rejected(
+    cluster: Cluster,
+    site: Deployment,
+    target: tuple[Deployment, str],
+    file: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    kind: Kind,
+) -> None:
+    async with world(site, cluster.operator_key, with_worker=False) as running:
+        await running.api.do("/threads", {})
+
+    def write_frame(writer: frames.Writer, written: Kind, data: bytes = b"") -> None:
+        frames.write_frame(writer, written, data.replace(b"acme", b"evil") if written is kind else data)
+
+    def write_json(writer: frames.Writer, written: Kind, value: Any) -> None:
+        write_frame(writer, written, orjson.dumps(value))
+
+    monkeypatch.setattr(exporting, "write_frame", write_frame)
+    monkeypatch.setattr(exporting, "write_json", write_json)
+    await save(site, file)
+    with pytest.raises(TransferError, match="of another tenant than 'acme'"):
+        await load(target[0], file)
+    async with world(target[0], target[1], with_worker=False) as there:
+        assert (await there.operator().read("/tenants"))["items"] == []
+
+
 async def test_an_existing_tenant_is_not_replaced(
     cluster: Cluster, site: Deployment, file: Path, plangate: World
 ) -> None:
@@ -315,6 +346,33 @@ async def test_an_import_that_dies_leaves_nothing_visible_and_can_be_repeated(
         assert (await there.http.get("/whoami", headers=headers)).is_success
 
 
+@pytest.mark.long
+async def test_a_large_tenant_does_not_fill_the_memory(
+    cluster: Cluster, site: Deployment, owner: asyncpg.Connection, target: tuple[Deployment, str], file: Path
+) -> None:
+    async with world(site, cluster.operator_key) as running:
+        await running.api.register(specs.mock())
+        query = (await running.api.run())["id"]
+        thread = (await running.api.do("/threads", {}))["id"]
+        body = os.urandom(20_000_000)
+        good(await running.api.request("PUT", f"/threads/{thread}/files/a.bin", content=body))
+    await owner.execute(
+        "INSERT INTO events (tenant_id, query_id, seq, type, body) SELECT 'acme', $1, n, 'text', "
+        "convert_to(repeat(md5(n::text), 64), 'UTF8') FROM generate_series(1000, 20999) n",
+        query,
+    )
+    tracemalloc.start()
+    try:
+        await save(site, file)
+        await load(target[0], file)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert len(contents(file)) > 100_000_000
+    assert peak < 16_000_000
+    assert await read_rows(target[0]) == {**await read_rows(site)}
+
+
 async def test_a_damaged_secret_stops_the_export(
     cluster: Cluster, site: Deployment, file: Path, plangate: World
 ) -> None:
@@ -339,7 +397,7 @@ async def test_the_commands_move_a_tenant_between_master_keys(
     with pytest.raises(TransferError, match="no tenant 'nobody'"):
         await transfers.export(here, "nobody", file, PASSPHRASE, with_secrets=True)
     report = await transfers.export(here, "acme", file, PASSPHRASE, with_secrets=True)
-    assert report.lines == [f"Exported the tenant acme to {file}: 1 rows and 0 bodies of files."]
+    assert report.lines == [f"Exported the tenant acme to {file}: 1 row and 0 bodies of files."]
     lines = await transfers.import_file(there, file, PASSPHRASE, with_secrets=True)
     assert "Cursors from before are answered 409 history_rewound." in lines
     async with world(
