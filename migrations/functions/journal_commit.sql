@@ -11,8 +11,12 @@ DECLARE
     outcome text[] := array_fill(NULL::text, ARRAY[n]);
     first_seq bigint[] := array_fill(0::bigint, ARRAY[n]);
     thread text[] := array_fill(NULL::text, ARRAY[n]);
+    tenant text[] := array_fill(NULL::text, ARRAY[n]);
+    query text[] := array_fill(NULL::text, ARRAY[n]);
+    event_count int[] := array_fill(0, ARRAY[n]);
+    added journal_event;
 BEGIN
-    FOR r IN SELECT a.i, q.thread_id, q.next_seq, CASE
+    FOR r IN SELECT a.i, q.tenant_id, q.id, q.thread_id, q.next_seq, CASE
                 WHEN q.lease_epoch <> a.epoch OR (q.status <> 'running' AND q.last_entry < a.number) THEN 'lost'
                 WHEN q.last_entry >= a.number THEN 'repeated'
                 WHEN a.wake IS NOT NULL AND q.wake <> a.wake THEN 'woken' ELSE 'written' END AS outcome
@@ -20,8 +24,13 @@ BEGIN
                JOIN queries q ON q.tenant_id = a.tenant AND q.id = a.query_id
               ORDER BY q.id FOR NO KEY UPDATE OF q LOOP
         outcome[r.i] := r.outcome; first_seq[r.i] := r.next_seq; thread[r.i] := r.thread_id;
+        tenant[r.i] := r.tenant_id; query[r.i] := r.id;
     END LOOP;
-    UPDATE queries q SET next_seq = q.next_seq + a.events, last_entry = a.number,
+    -- Counted here, and not joined below: the generic plan compares every event with every entry.
+    FOREACH added IN ARRAY p_events LOOP
+        event_count[added.entry] := event_count[added.entry] + 1;
+    END LOOP;
+    UPDATE queries q SET next_seq = q.next_seq + event_count[a.i], last_entry = a.number,
            progress_epoch = CASE WHEN a.progress THEN a.epoch ELSE q.progress_epoch END,
            status = coalesce(a.status, q.status),
            reason = CASE WHEN a.status IS NULL THEN q.reason ELSE a.reason END,
@@ -33,15 +42,12 @@ BEGIN
            crashes = CASE WHEN a.status IS NULL THEN q.crashes ELSE 0 END,
            lease_owner = CASE WHEN a.status IS NULL THEN q.lease_owner END,
            lease_expires_at = CASE WHEN a.status IS NULL THEN q.lease_expires_at END
-      FROM (SELECT ordinality AS i, e.tenant_id AS tenant, e.*,
-                   (SELECT count(*) FROM unnest(p_events) v WHERE v.entry = e.ordinality) AS events
-              FROM unnest(p_entries) WITH ORDINALITY AS e) a
+      FROM (SELECT ordinality AS i, e.tenant_id AS tenant, e.* FROM unnest(p_entries) WITH ORDINALITY AS e) a
      WHERE q.tenant_id = a.tenant AND q.id = a.query_id AND outcome[a.i] = 'written';
     INSERT INTO events (tenant_id, query_id, seq, type, body)
-    SELECT e.tenant_id, e.query_id, first_seq[v.entry] + row_number() OVER (PARTITION BY v.entry ORDER BY v.ordinality) - 1,
-           v.type, v.body
+    SELECT tenant[v.entry], query[v.entry],
+           first_seq[v.entry] + row_number() OVER (PARTITION BY v.entry ORDER BY v.ordinality) - 1, v.type, v.body
       FROM unnest(p_events) WITH ORDINALITY AS v
-      JOIN unnest(p_entries) WITH ORDINALITY AS e ON e.ordinality = v.entry
      WHERE outcome[v.entry] = 'written';
     IF cardinality(p_work) > 0 THEN
         INSERT INTO work_records AS w (tenant_id, query_id, thread_id, id, parent_id, kind, name, agent, status, position,
