@@ -21,6 +21,7 @@ from bench import (
     artifacts,
     graphs,
     idle_streams,
+    large_tables,
     machine,
     processes,
     programs,
@@ -42,6 +43,7 @@ SUITES = {
     "idle-streams": idle_streams.run,
     "streaming": streaming.run,
     "processes": processes.run,
+    "large-tables": large_tables.run,
 }
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "performance.md"
 PHASE_S = 60.0  # no phase takes longer

@@ -18,7 +18,6 @@ from typing import Any, Final
 import asyncpg
 
 from app.base import embedded_postgres
-from app.base.ids import new_id
 from bench import machine, programs, report
 from bench.references import Api, Figures, measure_s, tables
 
@@ -113,8 +112,7 @@ async def _fill(dsn: str, count: int) -> tuple[str, datetime]:
     began = time.perf_counter()
     end = datetime.now(UTC)
     times = [end - SPAN * ((count - n) / count) for n in range(count)]
-    ids = [new_id("art_", int(at.timestamp() * 1000)) for at in times]
-    ids.sort()
+    ids = [f"art_{n:026}" for n in range(count)]  # below those that the service makes
     connection = await asyncpg.connect(dsn)
     try:
         await connection.execute("SET session_replication_role = replica")  # no row looks up what it names

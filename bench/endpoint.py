@@ -57,7 +57,7 @@ def endpoint(answers: Mapping[str, bytes]) -> Iterator[int]:
     prepared = {path.encode(): _response(body) for path, body in answers.items()}
 
     async def serve() -> None:
-        server = await loop.create_server(lambda: _Connection(prepared), "127.0.0.1", 0)
+        server = cast(asyncio.Server, await loop.create_server(lambda: _Connection(prepared), "127.0.0.1", 0))
         ready.append(server.sockets[0].getsockname()[1])
         up.set()
         await over.wait()

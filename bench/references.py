@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 from bench import machine, programs, report
@@ -77,7 +78,8 @@ class Api:
 
 def rows_of(size: int, mark: str) -> bytes:
     """Return JSON rows of about 100 bytes each, up to the given size."""
-    written, total, n = [], 2, 0
+    written: list[str] = []
+    total, n = 2, 0
     while True:
         row = {
             "sku": f"{mark}-{n:07}",
@@ -112,12 +114,10 @@ def one_round(api: Api, number: int, figures: Figures | None) -> None:
             paths.append(f"/references/{KIND}/{made['id']}")
 
         taken = {
-            "create": [measure_s(lambda body=body: create(body)) for body in bodies],
-            "create again": [
-                measure_s(lambda body=body: api("POST", "/references", body)) for body in bodies
-            ],
-            "glimpse": [measure_s(lambda path=path: api("GET", f"{path}/glimpse")) for path in paths],
-            "resolve": [measure_s(lambda path=path: api("GET", path)) for path in paths],
+            "create": [measure_s(partial(create, body)) for body in bodies],
+            "create again": [measure_s(partial(api, "POST", "/references", body)) for body in bodies],
+            "glimpse": [measure_s(partial(api, "GET", f"{path}/glimpse")) for path in paths],
+            "resolve": [measure_s(partial(api, "GET", path)) for path in paths],
         }
         for name, seconds in taken.items():
             middle = statistics.median(seconds)

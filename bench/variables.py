@@ -7,6 +7,7 @@ import statistics
 import sys
 from collections.abc import Callable
 from contextlib import ExitStack, closing
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -103,7 +104,7 @@ def end_to_end(api: Api, size: int, thread: str) -> dict[str, float]:
     if size * COUNT < 500_000:  # else no prompt would hold them
         calls["with the 1,000 values in the prompt, ms"] = literal
     taken = {
-        name: _middle(lambda values=values: run_call(api, thread, "take", values=values), CALLS)
+        name: _middle(partial(run_call, api, thread, "take", values=values), CALLS)
         for name, values in calls.items()
     }
     first, plain = list(taken.values())[:2]

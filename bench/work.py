@@ -9,6 +9,7 @@ import statistics
 import sys
 import time
 from contextlib import ExitStack, closing
+from functools import partial
 from pathlib import Path
 
 import asyncpg
@@ -49,7 +50,7 @@ async def fill(dsn: str, query_id: str, first: int, count: int) -> None:
 
 def insert_query(api: Api, dsn: str, first: int, count: int) -> str:
     """Create a query with this many records; return the id of its root."""
-    query = json.loads(api("POST", "/queries", b'{"runtime":"default","prompt":"hi"}'))["id"]
+    query: str = json.loads(api("POST", "/queries", b'{"runtime":"default","prompt":"hi"}'))["id"]
     while json.loads(api("GET", f"/queries/{query}?waitMs=5000"))["endedAt"] is None:
         pass
     own = len(json.loads(api("GET", f"/queries/{query}/work"))["items"])
@@ -68,9 +69,7 @@ def one_round(api: Api, queries: dict[str, str], number: int, figures: Figures |
         }
         for name, path in paths.items():
             api("GET", path)
-            middle = statistics.median(
-                measure_s(lambda path=path: api("GET", path)) for _ in range(TIMES[size])
-            )
+            middle = statistics.median(measure_s(partial(api, "GET", path)) for _ in range(TIMES[size]))
             if figures is not None:
                 figures.add(f"{name}, ms", size, middle * 1000)
                 if name == "tree":

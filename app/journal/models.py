@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from typing import Any, Final, Literal, get_args
@@ -137,6 +137,16 @@ class EventFilter:
 
 TenantPosition = tuple[int, str, int]
 """Transaction, query's id, seq: the order of a tenant's stream."""
+
+
+@dataclass(frozen=True, slots=True)
+class FilteredEvents:
+    """A page of a tenant's events that pass a filter. `examined` is the last event that the filter has seen, if this is why
+    the page ends; `complete` tells whether no event follows."""
+
+    rows: Sequence[tuple[TenantPosition, JournalEvent]]
+    examined: tuple[TenantPosition, EventHead] | None
+    complete: bool
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,15 @@ from app.base.ids import is_id
 from app.base.postgres.database import Database, Tx
 from app.journal import store
 from app.journal.limits import StreamLimits
-from app.journal.models import EventFilter, EventHead, History, JournalEvent, Page, TenantPosition
+from app.journal.models import (
+    EventFilter,
+    EventHead,
+    FilteredEvents,
+    History,
+    JournalEvent,
+    Page,
+    TenantPosition,
+)
 from app.journal.reads import StreamReads
 from app.journal.shared_bodies import SharedBodies
 
@@ -65,17 +73,26 @@ class QueryCursor:
 
 @dataclass(frozen=True, slots=True)
 class TenantEventPage:
-    """A page of a tenant's events. Nothing else follows below the transaction `settled` if it is `complete`."""
+    """A page of a tenant's events. Nothing else follows below the transaction `settled` if it is complete."""
 
-    rows: Sequence[tuple[TenantPosition, JournalEvent]]
+    page: FilteredEvents
     history: History
     settled: int
-    complete: bool
+
+    @property
+    def rows(self) -> Sequence[tuple[TenantPosition, JournalEvent]]:
+        return self.page.rows
+
+    @property
+    def complete(self) -> bool:
+        return self.page.complete
 
     def end(self, position: TenantPosition) -> TenantPosition:
         """Return where to read on after this page, which was read from `position`."""
         if self.rows:
             position = self.rows[-1][0]
+        if self.page.examined is not None:
+            return max(position, self.page.examined[0])
         return max(position, (self.settled, "", 0)) if self.complete else position
 
 
@@ -212,12 +229,12 @@ class JournalReader:
             async with self.reads.transaction(tenant) as tx:
                 history = await store.load_history(tx)
                 settled = await store.oldest_open_xid(tx)
-                rows, complete = await store.load_tenant_stream_page(
+                page = await store.load_tenant_stream_page(
                     tx, after=position, filters=filters, limit=MAX_PAGE_EVENTS
                 )
         except Unavailable:
             return None
-        return TenantEventPage(rows, history, settled, complete)
+        return TenantEventPage(page, history, settled)
 
     async def _read_with_retry(
         self, tenant: str, read: Callable[[Tx], Awaitable[bytes | None]]

@@ -131,7 +131,8 @@ async def stream_query(
     "/events",
     summary="Read a page of the tenant's events",
     description="Without a cursor the page begins now. Deltas and progress (`text`, `reasoning`, `tool-progress`) "
-    "are included only if `types` names them.",
+    "are included only if `types` names them. A page examines at most 5,000 events: if none of them passes the filters, it "
+    "is empty, and `nextCursor` leads on.",
     response_model=EventPage,
 )
 async def list_events(
@@ -150,13 +151,13 @@ async def list_events(
     async with api_context(request).db.transaction(caller.tenant) as tx:
         cursor = cursor_of(request, after)
         position = await streams.reader.tenant_position(tx, cursor)
-        rows = await store.load_tenant_page(tx, after=position, filters=filters, limit=limit)
-        if rows:
-            history = await store.load_history(tx)
-            cursor = streams.reader.tenant_cursor(caller.tenant, history, *rows[-1])
+        page = await store.load_tenant_page(tx, after=position, filters=filters, limit=limit)
+        end = page.examined or (page.rows[-1] if page.rows else None)
+        if end is not None:
+            cursor = streams.reader.tenant_cursor(caller.tenant, await store.load_history(tx), *end)
         elif cursor is None:
             cursor = await streams.reader.tenant_cursor_at(tx, position[0])
-    return _page_response([e for _, e in rows], cursor, done=False)
+    return _page_response([e for _, e in page.rows], cursor, done=False)
 
 
 @router.get(

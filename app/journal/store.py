@@ -13,6 +13,7 @@ from app.journal.models import (
     Event,
     EventFilter,
     EventHead,
+    FilteredEvents,
     History,
     JournalEvent,
     LargeEvent,
@@ -51,7 +52,8 @@ SELECT substring(body FROM $4 FOR $5) FROM events
 MOVED_QUERIES = "SELECT n, deleted FROM moved_queries($1, $2, $3)"
 TENANT_EVENTS = "SELECT n FROM tenants_with_events($1, $2)"
 HEADS = "SELECT tenant_id AS tenant, id AS query_id, next_seq, wake, epoch, live FROM query_heads($1, $2)"
-# Only what committed before the oldest open transaction: nothing can still appear below that line. Bytes as in PAGE.
+# Only what committed before the oldest open transaction: nothing can still appear below that line. Bytes as in PAGE. The
+# filters see the first $11 events: events that they let through may be rare among millions.
 TENANT_PAGE = f"""
 SELECT query_id, seq, type, xid, size, head, body, found FROM (
     SELECT query_id, seq, type, xid, octet_length(body) AS size, count(*) OVER () AS found,
@@ -59,19 +61,27 @@ SELECT query_id, seq, type, xid, size, head, body, found FROM (
            CASE WHEN octet_length(body) > $10 THEN substring(body FOR {HEAD_BYTES}) END AS head,
            row_number() OVER w AS n, sum(octet_length(body)) OVER w AS total
       FROM (
-        SELECT e.query_id, e.seq, e.type, e.body, e.xid::text::bigint AS xid FROM events e
-         WHERE e.tenant_id = $1 AND (e.xid, e.query_id, e.seq) > ($2::text::xid8, $3, $4)
-           AND e.xid < pg_snapshot_xmin(pg_current_snapshot())
-           AND CASE WHEN $5::text[] IS NULL THEN e.type NOT IN ('text', 'reasoning', 'tool-progress')
+        SELECT e.query_id, e.seq, e.type, e.body, e.xid::text::bigint AS xid FROM (
+            SELECT xid, query_id, seq, type, body FROM events
+             WHERE tenant_id = $1 AND (xid, query_id, seq) > ($2::text::xid8, $3, $4)
+               AND xid < pg_snapshot_xmin(pg_current_snapshot()) ORDER BY xid, query_id, seq LIMIT $11) e
+         WHERE CASE WHEN $5::text[] IS NULL THEN e.type NOT IN ('text', 'reasoning', 'tool-progress')
                     ELSE e.type = ANY ($5) END
-           AND ($6::text IS NULL OR EXISTS (SELECT FROM queries q WHERE q.tenant_id = $1
-                                             AND q.id = e.query_id AND q.runtime_id = $6))
-           AND ($7::text IS NULL OR EXISTS (SELECT FROM queries q WHERE q.tenant_id = $1
-                                             AND q.id = e.query_id AND q.thread_id = $7))
+           -- Not EXISTS, which Postgres may answer by reading all queries of the runtime or thread.
+           AND ($6::text IS NULL OR $6 = (SELECT q.runtime_id FROM queries q WHERE q.tenant_id = $1 AND q.id = e.query_id))
+           AND ($7::text IS NULL OR $7 = (SELECT q.thread_id FROM queries q WHERE q.tenant_id = $1 AND q.id = e.query_id))
          ORDER BY e.xid, e.query_id, e.seq LIMIT $8) p
     WINDOW w AS (ORDER BY xid, query_id, seq)) s
  WHERE n = 1 OR total <= $9 ORDER BY xid, query_id, seq
 """
+LAST_EXAMINED = f"""
+SELECT e.xid::text::bigint AS xid, e.query_id, e.seq, substring(e.body FOR {HEAD_BYTES}) AS head, octet_length(e.body) AS size
+  FROM (SELECT query_id, seq FROM events
+         WHERE tenant_id = $1 AND (xid, query_id, seq) > ($2::text::xid8, $3, $4)
+           AND xid < pg_snapshot_xmin(pg_current_snapshot()) ORDER BY xid, query_id, seq OFFSET $5 LIMIT 1) last
+  JOIN events e ON e.tenant_id = $1 AND e.query_id = last.query_id AND e.seq = last.seq
+"""
+MAX_EXAMINED_EVENTS: Final = 5_000  # of a page of a tenant's events
 MAX_JSON_PAGE_BYTES: Final = 256 * 1024  # of a page that is answered as JSON
 NO_SIZE_LIMIT: Final = 2**31 - 1
 
@@ -220,23 +230,24 @@ async def find_tenant_events(db: Database, *, positions: Sequence[tuple[str, Ten
 
 async def load_tenant_page(
     tx: Tx, *, after: TenantPosition, filters: EventFilter, limit: int
-) -> list[tuple[TenantPosition, JournalEvent]]:
-    """Return a page of a tenant's whole events with their positions."""
-    rows, _ = await _tenant_page(tx, after, filters, limit, (MAX_JSON_PAGE_BYTES, NO_SIZE_LIMIT))
-    return rows
+) -> FilteredEvents:
+    """Return a page of a tenant's whole events."""
+    return await _tenant_page(tx, after, filters, limit, (MAX_JSON_PAGE_BYTES, NO_SIZE_LIMIT))
 
 
 async def load_tenant_stream_page(
     tx: Tx, *, after: TenantPosition, filters: EventFilter, limit: int
-) -> tuple[list[tuple[TenantPosition, JournalEvent]], bool]:
-    """Return a page of a tenant's events as in `load_stream_page`, and whether it has all that there are."""
+) -> FilteredEvents:
+    """Return a page of a tenant's events as in `load_stream_page`."""
     return await _tenant_page(tx, after, filters, limit, (LARGE_EVENT_BYTES, LARGE_EVENT_BYTES))
 
 
 async def _tenant_page(
     tx: Tx, after: TenantPosition, filters: EventFilter, limit: int, sizes: tuple[int, int]
-) -> tuple[list[tuple[TenantPosition, JournalEvent]], bool]:
+) -> FilteredEvents:
     xid, query_id, seq = after
+    # First the last event that the page will examine: a deletion in between lets the page examine more, never less.
+    last = await tx.row(LAST_EXAMINED, tx.tenant, str(xid), query_id, seq, MAX_EXAMINED_EVENTS - 1)
     rows = await tx.fetch(
         TENANT_PAGE,
         tx.tenant,
@@ -248,10 +259,20 @@ async def _tenant_page(
         filters.thread_id,
         limit,
         *sizes,
+        MAX_EXAMINED_EVENTS,
     )
     found = rows[0]["found"] if rows else 0
     page = [((row["xid"], row["query_id"], row["seq"]), _event_from_row(row)) for row in rows]
-    return page, len(rows) == found < limit
+    has_all = len(rows) == found < limit
+    if not has_all or last is None:
+        return FilteredEvents(page, None, complete=has_all)
+    examined = _position_and_head(last)
+    is_past = bool(page) and page[-1][0] > examined[0]
+    return FilteredEvents(page, None if is_past else examined, complete=False)
+
+
+def _position_and_head(row: Any) -> tuple[TenantPosition, EventHead]:
+    return (row["xid"], row["query_id"], row["seq"]), EventHead(row["head"], row["size"])
 
 
 SCOPE = """
@@ -276,8 +297,8 @@ SELECT substring(body FOR {HEAD_BYTES}) AS head, octet_length(body) AS size
   FROM events WHERE tenant_id = $1 AND query_id = $2 AND seq = $3 AND xid = $4::text::xid8
 """
 NEWEST_EVENT = f"""
-SELECT xid::text::bigint AS xid, query_id, seq, substring(body FOR {HEAD_BYTES}) AS head, octet_length(body) AS size
-  FROM events WHERE tenant_id = $1 AND xid < $2::text::xid8 ORDER BY xid DESC, query_id DESC, seq DESC LIMIT 1
+SELECT e.xid::text::bigint AS xid, e.query_id, e.seq, substring(e.body FOR {HEAD_BYTES}) AS head, octet_length(e.body) AS size
+  FROM events e WHERE e.tenant_id = $1 AND e.xid < $2::text::xid8 ORDER BY e.xid DESC, e.query_id DESC, e.seq DESC LIMIT 1
 """
 
 
@@ -298,9 +319,7 @@ async def load_tenant_event_head(tx: Tx, *, position: TenantPosition) -> EventHe
 async def load_newest_event(tx: Tx, *, below: int) -> tuple[TenantPosition, EventHead] | None:
     """Return the position and the head of the tenant's newest event from a transaction before `below`, or None."""
     row = await tx.row(NEWEST_EVENT, tx.tenant, str(below))
-    if row is None:
-        return None
-    return (row["xid"], row["query_id"], row["seq"]), EventHead(row["head"], row["size"])
+    return None if row is None else _position_and_head(row)
 
 
 IS_OVER_AFTER = """

@@ -14,11 +14,12 @@ from app.references.views import ListedReference
 Use = Literal["create", "resolve", "hydrate"]
 
 # A pin of a query ends with the query: nothing has to remove it.
-PINNED = """EXISTS (SELECT FROM reference_pins p WHERE p.tenant_id = $1 AND p.kind = r.kind AND p.id = r.id
-                     AND (p.until IS NULL OR p.until > now())
-                     AND (p.holder_id NOT LIKE 'qry_%' OR EXISTS (
-                          SELECT FROM queries q WHERE q.tenant_id = $1 AND q.id = p.holder_id
-                             AND q.status IN ('queued', 'running', 'waiting'))))"""
+# Not EXISTS: Postgres may answer it by reading every pin and every active query of the tenant into a hash table.
+PINNED = """(SELECT true FROM reference_pins p WHERE p.tenant_id = $1 AND p.kind = r.kind AND p.id = r.id
+              AND (p.until IS NULL OR p.until > now())
+              AND (p.holder_id NOT LIKE 'qry_%' OR (
+                   SELECT q.status IN ('queued', 'running', 'waiting') FROM queries q
+                    WHERE q.tenant_id = $1 AND q.id = p.holder_id)) LIMIT 1) IS TRUE"""
 THERE = (
     f"(r.value IS NOT NULL AND NOT r.deleted AND (r.expires_at IS NULL OR r.expires_at > now() OR {PINNED}))"
 )

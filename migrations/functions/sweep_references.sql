@@ -7,11 +7,12 @@ BEGIN
         SELECT v.tenant_id, v.kind, v.id FROM reference_values v
          WHERE v.value IS NOT NULL AND v.expires_at <= now()
            AND v.tenant_id <> ALL (ARRAY(SELECT i.tenant_id FROM tenants i WHERE i.state <> 'active'))
-           AND NOT EXISTS (SELECT FROM reference_pins p WHERE p.tenant_id = v.tenant_id AND p.kind = v.kind AND p.id = v.id
-                            AND (p.until IS NULL OR p.until > now())
-                            AND (p.holder_id NOT LIKE 'qry_%' OR EXISTS (
-                                 SELECT FROM queries q WHERE q.tenant_id = p.tenant_id AND q.id = p.holder_id
-                                    AND q.status IN ('queued', 'running', 'waiting'))))
+           -- Not EXISTS, which Postgres may answer by reading all pins and all active queries.
+           AND (SELECT true FROM reference_pins p WHERE p.tenant_id = v.tenant_id AND p.kind = v.kind AND p.id = v.id
+                   AND (p.until IS NULL OR p.until > now())
+                   AND (p.holder_id NOT LIKE 'qry_%' OR (
+                        SELECT q.status IN ('queued', 'running', 'waiting') FROM queries q
+                         WHERE q.tenant_id = p.tenant_id AND q.id = p.holder_id)) LIMIT 1) IS NULL
          LIMIT p_limit FOR UPDATE SKIP LOCKED);
     GET DIAGNOSTICS n = ROW_COUNT;
     RETURN n;

@@ -7,13 +7,9 @@ from typing import Any
 import asyncpg
 import pytest
 
-from app.approvals import store as approvals_store
 from app.base.postgres.database import SESSION_PARAMETERS, TypeDefinitions, connect_session
 from app.deployment import Deployment
 from app.documents import store as state_store
-from app.journal import store as journal_store
-from app.plans import store as plans_store
-from app.tools import store as calls_store
 from tests.support.world import World
 
 SPANNING = {
@@ -294,23 +290,7 @@ async def body_of(owner: Any, function: str) -> str:
     return str(await owner.fetchval(sql, function))
 
 
-async def test_concurrency_statements_do_not_scan_big_tables(filled: Any) -> None:
-    page = (journal_store.PAGE, "acme", "qry_000005", 3, None, 100, 262_144, 32_768)
-    assert await scanned(filled, *page) == set()
-    tenant_page = (journal_store.TENANT_PAGE, "acme", "700", "", 0, None, None, None, 100, 262_144, 32_768)
-    assert await scanned(filled, *tenant_page) == set()
-    claim = (calls_store.CLAIM, "acme", ["add"], [None], 10, "me", b"x", 1000.0, True)
-    for only in ((None,) * 4, ("tool", "qry_1", None, None), (None, None, "thr_000001", "rt_1")):
-        assert await scanned(filled, *claim, *only) == set(), only
-    assert await scanned(filled, plans_store.OPEN_GATE, "acme", "pln_1") == set()
-    assert await scanned(filled, approvals_store.GATE_STATE, "acme", "wrk_7", "tool") == set()
-    grant = ("thr_000001", "a", "t", "digest", b"{}", [], "rt_1")
-    assert await scanned(filled, approvals_store.COVERING, "acme", *grant) == set()
-    assert await scanned(filled, plans_store.EXECUTING_OF_QUERY, "acme", "qry_000500") == set()
-    for listed, thread in ((plans_store.LIST, None), (plans_store.LIST_OF_THREAD, "thr_000001")):
-        assert await scanned(filled, listed.page, "acme", None, 100, thread, 51, "draft", None, None) == set()
-    for calls, query in ((calls_store.LIST, None), (calls_store.LIST_OF_QUERY, "qry_000001")):
-        assert await scanned(filled, calls.page, "acme", None, 100, query, 51, "open", 4096) == set()
+async def test_functions_that_find_due_work_do_not_scan_big_tables(filled: Any) -> None:
     for due in ("due_approvals", "due_calls", "stranded_queries"):
         sql = (await body_of(filled, due)).replace("p_limit", "$1")
         assert await scanned(filled, sql, 10, as_app=False) == set(), due

@@ -12,6 +12,7 @@ from app.deployment import Deployment
 from app.events import CustomEvent
 from app.journal.models import Scope, event
 from app.journal.service import append_events
+from app.journal.store import MAX_EXAMINED_EVENTS
 from tests.support import specs
 from tests.support.client import Caller, good, refused
 from tests.support.cluster import Cluster
@@ -414,7 +415,7 @@ async def test_streams_of_a_tenant_share_reads_and_each_gets_everything_once(
     plangate: World, api: Caller
 ) -> None:
     await api.register(specs.mock())
-    reads = plangate.faults.probe("FROM events e")
+    reads = plangate.faults.probe("octet_length(body) <= $10")
     readings = [await open_tenant(plangate, None, "finish") for _ in range(20)]
     slow = readings[0]
     slow.reads.clear()
@@ -456,6 +457,32 @@ async def test_the_tenants_stream_filters(plangate: World, api: Caller) -> None:
     assert one["id"] != two["id"]
     other = await api.read("/events", after=start, runtimeId="rt_" + "0" * 26)
     assert other["events"] == []
+
+
+async def test_a_page_of_the_tenants_events_examines_a_bounded_number(plangate: World, api: Caller) -> None:
+    """Two pages of events that the filter rejects come before the one that it lets through."""
+    query = await finished(api)
+    start = (await api.read("/events"))["nextCursor"]
+    repeat = """
+INSERT INTO events (tenant_id, query_id, seq, type, body)
+SELECT e.tenant_id, e.query_id, 1000 + n, CASE WHEN n > $2 THEN 'finish' ELSE 'custom' END, e.body
+  FROM events e, generate_series(1, $2 + 1) n WHERE e.tenant_id = 'acme' AND e.query_id = $1 AND e.type = 'finish'
+"""
+    async with plangate.services.db.transaction("acme") as tx:
+        await tx.run(repeat, query, 2 * MAX_EXAMINED_EVENTS + 1)
+    cursor, pages = start, []
+    for _ in range(3):
+        page = await api.read("/events", after=cursor, types="finish", runtimeId="rt_" + query[4:])
+        assert page["events"] == []
+        page = await api.read("/events", after=cursor, types="finish")
+        assert page["nextCursor"] != cursor
+        cursor = page["nextCursor"]
+        pages.append([e["type"] for e in page["events"]])
+    assert pages == [[], [], ["finish"]]
+    async with wire(plangate) as client:
+        params: dict[str, Any] = {"limit": 1, "after": start, "types": "finish"}
+        (streamed,) = frames((await client.get("/events/stream", params=params)).text)
+    assert streamed.envelope["seq"] == 1000 + 2 * MAX_EXAMINED_EVENTS + 2
 
 
 async def test_a_cursor_of_another_tenant_is_rejected(plangate: World, api: Caller) -> None:

@@ -643,7 +643,8 @@ class Api(Requests):
         Needs a key with the scope `read`.
 
         Without a cursor the page begins now. Deltas and progress (`text`, `reasoning`, `tool-
-        progress`) are included only if `types` names them.
+        progress`) are included only if `types` names them. A page examines at most 5,000
+        events: if none of them passes the filters, it is empty, and `nextCursor` leads on.
         """
         response: models.EventPage = await self._call(
             models.EventPage,
