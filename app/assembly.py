@@ -51,6 +51,7 @@ from app.documents.service import DocumentService, purge_forgotten
 from app.engine.children import ChildCommand, ChildLimits, ChildProcesses
 from app.engine.ending import QueryEndings
 from app.engine.processes import ProcessLocks, ProcessRecord
+from app.engine.promotions import Promotions
 from app.engine.usage_sums import UsageSums
 from app.engine.worker import PeriodicTask, Worker, WorkerLimits
 from app.journal.ended_work import work_counter
@@ -136,6 +137,7 @@ class Services:
     chainer: Chainer
     periodic_tasks: tuple[PeriodicTask, ...]
     health: HealthMonitor
+    promotions: Promotions
 
     async def start(self) -> None:
         self.watchdog.start()
@@ -341,12 +343,15 @@ def assemble(
     )
     locks = None if site.postgres is None else ProcessLocks(site.postgres.data_dir / "processes")
     process = ProcessRecord(db, origin, settings.lease_s, locks=locks, is_child=child_id is not None)
+    promotions = Promotions(db, synchronous=settings.synchronous_standby)
+    db.on_promotion(promotions.check_soon)
     worker = Worker(
         db,
         process,
         runner.advance,
         WorkerLimits(slots, settings.lease_s, limits.worker_tick_s),
         claims=child_id is None,
+        promotions=promotions,
     )
     children = None
     if child_argv and with_worker:
@@ -452,4 +457,5 @@ def assemble(
             sessions.sweep,
         ),
         health=HealthMonitor(db),
+        promotions=promotions,
     )

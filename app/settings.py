@@ -43,6 +43,12 @@ class Settings(BaseSettings):
         str | None,
         Field(description="A direct address for LISTEN, where DATABASE_URL goes through a pooler."),
     ] = None
+    synchronous_standby: Annotated[
+        bool,
+        Field(
+            description="Whether only a synchronous standby is ever promoted, so that a promotion loses no commit."
+        ),
+    ] = False
     database_wait_s: Annotated[
         float,
         Field(

@@ -146,4 +146,5 @@ def _operations(api: FastAPI) -> None:
             )
             unavailable.extra.update(readiness)
             raise unavailable
-        return json_response({"status": "ready", "running": services.worker.busy, **readiness})
+        stopped = {"recoveryNeeded": services.promotions.needs_recovery}
+        return json_response({"status": "ready", "running": services.worker.busy, **readiness, **stopped})

@@ -13,7 +13,8 @@ class Health(View):
 
 
 class Readiness(View):
-    """`running`: the number of queries that this process runs. `reads` and `writes`: whether the database takes them."""
+    """`running`: the number of queries that this process runs. `reads` and `writes`: whether the database takes them.
+    `recoveryNeeded`: whether work is stopped since a promotion, until the operator runs `plangate recover`."""
 
     status: Literal["ready"]
     """Always `ready`."""
@@ -23,3 +24,5 @@ class Readiness(View):
     """Whether the database answers reads."""
     writes: bool
     """Whether the database takes writes."""
+    recovery_needed: bool
+    """Whether work is stopped until the operator runs `plangate recover`."""

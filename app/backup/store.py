@@ -86,6 +86,9 @@ _GENERATION: Final = (
 _END_PROCESSES: Final = """
 SET LOCAL row_security = on;
 DO $$ BEGIN
+    IF to_regclass('public.replication') IS NOT NULL THEN
+        DELETE FROM public.replication;  -- of another cluster
+    END IF;
     IF to_regclass('public.processes') IS NOT NULL THEN
         DELETE FROM public.lost_leases l USING public.processes p WHERE p.id = l.process_id AND p.ended_at IS NULL;
         UPDATE public.processes SET ended_at = clock_timestamp(), end_reason = 'stopped' WHERE ended_at IS NULL;

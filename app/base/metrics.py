@@ -123,6 +123,10 @@ class Metrics:
             registry=self.registry,
         )
         self.pool_wait = seconds("pool_wait_seconds", "How long work waited for a database connection.")
+        self.recovery_needed = gauge(
+            "recovery_needed",
+            "1 while work is stopped until `plangate recover`, because a promotion may have lost commits.",
+        )
         self.database_unavailable = counter(
             "database_unavailable", "Uses of the database that failed because it could not be reached."
         )

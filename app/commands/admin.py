@@ -23,11 +23,16 @@ from app.base.responses import to_wire
 from app.catalog.files import resolve_files, source_kind
 from app.catalog.models import SOURCE_NAME, Source
 from app.deployment import find_deployment
+from app.engine.promotions import end_recovery, fence_query, unfinished_queries
+from app.engine.service import load_query, lock_query, wake_query
+from app.plans.recovery import doubt_actions
+from app.queries.states import QUERY_LIFE
 from app.settings import Settings
 from app.tenancy.installation import check_master_key
 from app.tenancy.models import LOCAL_TENANT, Caller
 from app.tenancy.service import set_tenant as replace_settings
 from app.tenancy.views import KeyView
+from app.tools.ledger import doubt_calls
 
 NO_TENANT = "There is no tenant {!r}; make it with `plangate tenants create`."
 
@@ -153,6 +158,54 @@ async def create_key(
         async with services.db.transaction(tenant) as tx:
             text, _ = await services.tenancy.create_key(tx, operator, principal, scopes, tools, None)
         return text
+
+
+@dataclass(frozen=True, slots=True)
+class RecoveryReport:
+    """The numbers of queries, actions and tool calls whose outcome is unknown now."""
+
+    queries: int
+    actions: int
+    calls: int
+
+
+async def recover(settings: Settings, *, nothing_lost: bool) -> RecoveryReport | None:
+    """Let work go on after a promotion that may have lost commits. Before, mark everything as unknown that may have been sent,
+    unless `nothing_lost`. It can be repeated after an error. Return None if no promotion has stopped the work."""
+    require_database(settings)
+    async with open_services(settings) as services:
+        return await recover_work(services, nothing_lost=nothing_lost)
+
+
+async def recover_work(services: Services, *, nothing_lost: bool) -> RecoveryReport | None:
+    """Do what `recover` does, in the database of these services."""
+    if not await services.promotions.check():
+        return None
+    queries = actions = calls = 0
+    if not nothing_lost:
+        async for tenant, query_id in unfinished_queries(services.db):
+            marked = await _recover_query(services, tenant, query_id)
+            queries += any(marked)
+            actions, calls = actions + marked[0], calls + marked[1]
+    await end_recovery(services.db)
+    return RecoveryReport(queries, actions, calls)
+
+
+async def _recover_query(services: Services, tenant: str, query_id: str) -> tuple[int, int]:
+    """Mark the actions and the tool calls of a query as unknown that may have been sent. Return their numbers."""
+    async with services.db.transaction(tenant) as tx:
+        status = await lock_query(tx, query_id=query_id)
+        query = await load_query(tx, query_id=query_id)
+        if query is None or status in QUERY_LIFE.terminal:
+            return 0, 0
+        await fence_query(tx, query_id=query_id)
+        runtime = await services.runtimes.get(tenant, query.runtime_id, tx)
+        tools = [name for name, tool in runtime.tools.items() if tool.replay_rule() != "safe"]
+        actions = await doubt_actions(services.plans, tx, query_id)
+        calls = await doubt_calls(tx, query_id, tools)
+        if actions or calls:
+            await wake_query(tx, query_id=query_id)
+        return actions, calls
 
 
 async def list_keys(settings: Settings, tenant: str, limit: int) -> list[dict[str, Any]]:

@@ -414,6 +414,28 @@ def restore(
 
 
 @commands.command()
+def recover(
+    nothing_lost: Annotated[
+        bool, typer.Option("--nothing-lost", help="You know that the promotion lost no commit: mark nothing.")
+    ] = False,
+    data_dir: DataDir = None,
+) -> None:
+    """Let work go on after the promotion of a standby that may have lost commits.
+
+    Every action and tool call of an unfinished query becomes `unknown`, unless its `replay` is safe.
+    """
+    report = asyncio.run(admin.recover(settings(data_dir=data_dir), nothing_lost=nothing_lost))
+    if report is None:
+        typer.echo("No promotion has stopped the work: nothing was changed.")
+        return
+    typer.echo(
+        f"Work goes on. Unknown outcomes: {report.actions} actions and {report.calls} tool calls, of {report.queries} queries."
+    )
+    if report.actions:
+        typer.echo("Settle the actions: `plangate queries list --status waiting` shows their queries.")
+
+
+@commands.command()
 def openapi() -> None:
     """Print the OpenAPI document."""
     sys.stdout.write(admin.openapi_text())

@@ -43,16 +43,25 @@ UPDATE queries SET load_failures = load_failures + 1, lease_owner = NULL, lease_
  WHERE tenant_id = $1 AND id = $2 AND lease_epoch = $3 AND status = 'running'
 """
 LOCK_LEASE = """
-SELECT 1 FROM queries WHERE tenant_id = $1 AND id = $2 AND lease_epoch = $3 AND status = 'running' FOR NO KEY UPDATE
+SELECT 1 FROM queries WHERE tenant_id = $1 AND id = $2 AND lease_epoch = $3 AND status = 'running' AND (SELECT may_dispatch())
+   FOR NO KEY UPDATE
 """
 RENEW_LEASE = """
 UPDATE queries SET lease_expires_at = greatest(lease_expires_at, clock_timestamp() + make_interval(secs => $4::float8))
- WHERE tenant_id = $1 AND id = $2 AND lease_epoch = $3 AND status = 'running' RETURNING 1
+ WHERE tenant_id = $1 AND id = $2 AND lease_epoch = $3 AND status = 'running' AND (SELECT may_dispatch()) RETURNING 1
 """
 PROGRESS = (
     "UPDATE queries SET progress_epoch = lease_epoch WHERE tenant_id = $1 AND id = $2 AND lease_epoch = $3"
 )
 LOADED = "UPDATE queries SET load_failures = 0 WHERE tenant_id = $1 AND id = $2 AND lease_epoch = $3"
+
+ENTER_TIMELINE = "SELECT enter_timeline($1) AS needs_recovery"
+END_RECOVERY = "SELECT end_recovery()"
+UNFINISHED = "SELECT tenant_id, id FROM unfinished_queries($1, $2, $3)"
+FENCE = """
+UPDATE queries SET lease_epoch = lease_epoch + 1, lease_owner = NULL, lease_expires_at = NULL
+ WHERE tenant_id = $1 AND id = $2 AND status = 'running'
+"""
 
 EndReason = Literal["stopped", "died"]
 HeldLease = tuple[str, str, int]
@@ -146,6 +155,28 @@ async def list_processes(db: Database, *, limit: int) -> list[ProcessInfo]:
 async def locked_processes(db: Database) -> list[str]:
     """Return the ids of processes that hold a lock file, as far as the database knows."""
     return [r["id"] for r in await db.call(LOCKED)]
+
+
+async def enter_timeline(db: Database, *, lossless: bool) -> bool:
+    """Record the timeline of the database. Return whether work is stopped. `lossless`: promotions lose nothing as long as
+    commits wait for a standby."""
+    (row,) = await db.call(ENTER_TIMELINE, lossless)
+    return bool(row["needs_recovery"])
+
+
+async def end_recovery(db: Database) -> None:
+    """Let work go on."""
+    await db.call(END_RECOVERY)
+
+
+async def unfinished_queries(db: Database, *, after: tuple[str, str], limit: int) -> list[tuple[str, str]]:
+    """Return the tenant and the id of queries that have not ended, after this one."""
+    return [(row["tenant_id"], row["id"]) for row in await db.call(UNFINISHED, *after, limit)]
+
+
+async def fence_query(tx: Tx, *, query_id: str) -> None:
+    """End the lease of a query, so that the process that holds it writes nothing more."""
+    await tx.run(FENCE, tx.tenant, query_id)
 
 
 async def mark_for_ending(tx: Tx, *, query_id: str, epoch: int, code: str, message: str) -> None:

@@ -22,6 +22,7 @@ from app.base.postgres.database import Database
 from app.engine import lease_store
 from app.engine.models import QueryClaim, QueryRecord
 from app.engine.processes import ProcessRecord
+from app.engine.promotions import Promotions
 from app.journal.models import Lease, QueryHead
 from app.journal.service import load_heads
 
@@ -82,8 +83,10 @@ class Worker:
         limits: WorkerLimits,
         *,
         claims: bool = True,
+        promotions: Promotions | None = None,
     ) -> None:
         self._db = db
+        self._promotions = promotions
         self._process = process
         self.owner = process.id
         self._claims = claims
@@ -162,6 +165,7 @@ class Worker:
     async def start(self, periodic_tasks: Sequence[PeriodicTask] = ()) -> None:
         """Start to claim queries and to run the periodic tasks. A process without slots does neither."""
         with contextlib.suppress(Unavailable):  # then it is registered as soon as that is possible
+            await self._check_promotion()
             await self._process.register()
         self._tasks = [asyncio.create_task(self._keep_leases(), name="worker-leases")]
         if self.slots and self._claims:
@@ -282,6 +286,7 @@ class Worker:
             now = time.monotonic()
             try:
                 if now - reported >= every_s:
+                    await self._check_promotion()
                     await self._process.register()  # if that was not possible before
                     await self._close_tenants()
                     await self._report(list(self._running.values()))
@@ -307,6 +312,10 @@ class Worker:
         if runs:
             await self._release(await self._stop_runs(runs, PARK_GRACE_S))
         self._db.closed_tenants = closed
+
+    async def _check_promotion(self) -> None:
+        if self._promotions is not None:
+            await self._promotions.watch()
 
     async def _report(self, running: Sequence[ActiveQuery]) -> None:
         leases = [(r.lease.tenant, r.lease.query_id, r.lease.epoch) for r in running if not r.lease.lost]

@@ -38,6 +38,10 @@ GIVEN_UP: Final = strict_json.dumps(
     {"error": f"{MAX_CLAIMS} processes claimed the call in turn, and none posted a result in time."}
 )
 
+LOST: Final = strict_json.dumps(
+    {"error": "The database lost its newest records, so nobody knows whether this call was sent."}
+)
+
 _OUTPUT: Final = b'{"output":'
 
 # Returns `{kind: {id: value}}` of the references that a dispatch names, each value as the bytes of its JSON. It takes
@@ -141,6 +145,24 @@ class CallLedger:
 async def was_offered(tx: Tx, work_id: str) -> bool:
     """Return whether a call was ever offered."""
     return await store.head(tx, work_id=work_id) is not None
+
+
+async def record_intent(tx: Tx, call: OutgoingCall) -> None:
+    """Record a call without announcing it to anybody."""
+    await store.offer(tx, call=call)
+
+
+async def has_result(tx: Tx, work_id: str) -> bool:
+    """Return whether the result of a call is on record."""
+    row = await store.stored_result(tx, work_id=work_id)
+    return row is not None and row.status == "done"
+
+
+async def doubt_calls(tx: Tx, query_id: str, tools: Sequence[str]) -> int:
+    """Mark the calls of a query that have no result as unknown, unless repeating them is safe. `tools`: those of the runtime
+    that are not safe to repeat; their unanswered calls without a record are unknown, too. Return the number of tool calls."""
+    unrecorded = await store.doubt_unrecorded(tx, query_id=query_id, tools=tools, result=LOST)
+    return unrecorded + await store.doubt(tx, query_id=query_id, result=LOST)
 
 
 async def offered_calls(tx: Tx, query_id: str) -> list[str]:

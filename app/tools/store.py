@@ -32,6 +32,7 @@ UPDATE outgoing_calls c SET status = 'claimed', claim_token_hash = $6, claimed_b
       JOIN unnest($2::text[], $3::text[]) AS served(name, digest) ON o.name = served.name
            AND (served.digest IS NULL OR o.definition_digest = served.digest)
      WHERE o.tenant_id = $1 AND o.sender = 'client' AND o.status = 'open' AND o.claim_before > now()
+       AND (SELECT may_dispatch())
        AND (o.purpose = 'tool' OR $8) AND ($9::text IS NULL OR o.purpose = $9)
        AND ($10::text IS NULL OR o.query_id = $10)
        AND ($11::text IS NULL AND $12::text IS NULL OR EXISTS (
@@ -102,6 +103,19 @@ RETURNING status
 WITHDRAW = """
 UPDATE outgoing_calls SET status = CASE WHEN status = 'open' AND attempts = 0 THEN 'withdrawn' ELSE 'unknown' END
  WHERE tenant_id = $1 AND query_id = $2 AND status IN ('open', 'claimed')
+"""
+# Of a query whose newest commits may be lost: nobody knows whether a call was sent, or whether it was recorded at all.
+DOUBT = """
+UPDATE outgoing_calls SET status = 'unknown', result = $3, claimed_until = NULL
+ WHERE tenant_id = $1 AND query_id = $2 AND status IN ('open', 'claimed') AND replay = 'never' RETURNING purpose
+"""
+DOUBT_UNRECORDED = """
+INSERT INTO outgoing_calls (tenant_id, work_id, query_id, purpose, sender, name, definition_digest, request, replay, status,
+       timeout_ms, result)
+SELECT $1, w.id, $2, 'tool', 'service', w.name, '', '', 'never', 'unknown', 0, $4 FROM work_records w
+ WHERE w.tenant_id = $1 AND w.query_id = $2 AND w.kind = 'tool_call' AND w.status IN ('running', 'waiting')
+   AND w.name = ANY ($3)
+ON CONFLICT (tenant_id, work_id) DO NOTHING RETURNING work_id
 """
 DUE = "SELECT tenant_id, work_id FROM due_calls($1)"
 # The newest $3 calls, of the query $4: the candidates of a page (docs/decisions/0018).
@@ -313,6 +327,18 @@ async def keep_late(tx: Tx, *, work_id: str, token_hash: bytes, result: bytes) -
 async def release(tx: Tx, *, work_id: str, token_hash: bytes) -> bool:
     """Offer a claimed call again. Return False if this token does not hold it."""
     return await tx.value(RELEASE, tx.tenant, work_id, token_hash) is not None
+
+
+async def doubt(tx: Tx, *, query_id: str, result: bytes) -> int:
+    """Mark the open and claimed calls of a query as unknown, unless repeating them is safe. Return how many were not calls of
+    actions."""
+    rows = await tx.fetch(DOUBT, tx.tenant, query_id, result)
+    return sum(row["purpose"] != "action" for row in rows)
+
+
+async def doubt_unrecorded(tx: Tx, *, query_id: str, tools: Sequence[str], result: bytes) -> int:
+    """Record unanswered calls of these tools as unknown that have no record. Return their number."""
+    return len(await tx.fetch(DOUBT_UNRECORDED, tx.tenant, query_id, list(tools), result))
 
 
 async def head(tx: Tx, *, work_id: str) -> CallHead | None:

@@ -25,6 +25,8 @@ GRANT SELECT ON tenants, api_keys, sessions, idempotency, threads, queries, work
     artifact_tags, artifact_parents, artifact_decisions, artifact_choices, artifact_tombstones TO plangate_scan;
 GRANT SELECT, INSERT, UPDATE, DELETE ON lost_leases, processes TO plangate_scan;
 GRANT SELECT, UPDATE ON writable_time TO plangate_scan;
+GRANT SELECT, INSERT, UPDATE ON replication TO plangate_scan;
+GRANT SELECT ON replication TO plangate_app;
 GRANT INSERT ON tenants, events, work_records, artifact_tombstones TO plangate_scan;
 GRANT UPDATE ON threads, queries, work_records, approvals, plans, reference_values TO plangate_scan;
 GRANT UPDATE ON artifact_chains TO plangate_scan;  -- to lock its rows

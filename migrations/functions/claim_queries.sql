@@ -12,6 +12,7 @@ LANGUAGE plpgsql SECURITY DEFINER SET search_path = public, pg_temp AS $$
 #variable_conflict use_column
 DECLARE v_tenants text[]; v_ids text[]; v_queued text[]; v_queued_tenants text[]; v_most int := p_limit; r record;
 BEGIN
+    IF NOT may_dispatch() THEN RETURN; END IF;
     SELECT array_agg(s.tenant_id), array_agg(s.id) INTO v_tenants, v_ids FROM (
         SELECT q.tenant_id, q.id FROM queries q
          WHERE q.status = 'running' AND q.lease_expires_at < clock_timestamp() AND q.lease_owner IS DISTINCT FROM p_owner

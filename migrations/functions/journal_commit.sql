@@ -16,6 +16,9 @@ DECLARE
     event_count int[] := array_fill(0, ARRAY[n]);
     added journal_event;
 BEGIN
+    IF NOT may_dispatch() THEN  -- what the process has in memory may be ahead of the database
+        RETURN QUERY SELECT array_fill('lost'::text, ARRAY[n]), first_seq; RETURN;
+    END IF;
     FOR r IN SELECT a.i, q.tenant_id, q.id, q.thread_id, q.next_seq, CASE
                 WHEN q.lease_epoch <> a.epoch OR (q.status <> 'running' AND q.last_entry < a.number) THEN 'lost'
                 WHEN q.last_entry >= a.number THEN 'repeated'

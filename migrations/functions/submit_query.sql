@@ -41,7 +41,7 @@ BEGIN
             AND q.status = 'queued') >= (v_limits->>'queuedQueries')::bigint THEN
         RETURN QUERY SELECT 'full', v_thread, 0::bigint, NULL::bytea[]; RETURN;
     END IF;
-    v_started := p_owner IS NOT NULL AND NOT v_busy AND ((v_limits->>'runningQueries') IS NULL OR
+    v_started := p_owner IS NOT NULL AND NOT v_busy AND may_dispatch() AND ((v_limits->>'runningQueries') IS NULL OR
         (SELECT count(*) FROM queries q WHERE q.tenant_id = v_tenant AND q.status = 'running')
             < (v_limits->>'runningQueries')::bigint);
     INSERT INTO queries (tenant_id, id, thread_id, runtime_id, kind, agent, status, principal, prompt, request,

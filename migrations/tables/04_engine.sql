@@ -41,3 +41,11 @@ CREATE TABLE lost_leases (
     FOREIGN KEY (tenant_id, query_id) REFERENCES queries ON DELETE CASCADE
 );
 CREATE INDEX lost_leases_of_process ON lost_leases (process_id);
+
+-- What is known of the replication of this database. The row comes to a promoted standby with everything else.
+CREATE TABLE replication (
+    only_row boolean PRIMARY KEY DEFAULT true CHECK (only_row),
+    timeline text NOT NULL,                 -- of the cluster, when a process last looked
+    synchronous boolean NOT NULL,           -- whether commits waited for a standby then
+    needs_recovery boolean NOT NULL DEFAULT false  -- a promotion may have lost commits: no work before `plangate recover`
+);

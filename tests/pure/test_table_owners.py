@@ -21,7 +21,7 @@ OWNED = {
     "base": {"schema_code", "generation"},
     "catalog": {"catalog_entries", "source_statements", "sources"},
     "documents": {"call_variables", "document_writes", "documents"},
-    "engine": {"lost_leases", "processes", "queries", "work_records", "writable_time"},
+    "engine": {"lost_leases", "processes", "queries", "replication", "work_records", "writable_time"},
     "journal": {"events"},
     "plans": {"plan_actions", "plan_revisions", "plan_snapshots", "plan_transitions", "plans"},
     "queries": {"threads"},

@@ -43,6 +43,7 @@ SPANNING = {
     "sweep_sessions",
     "take_lost_leases",
     "tenant_ids",
+    "unfinished_queries",
     "unsummed_work",
 }
 """Functions for the work of a whole database: leases of a process, sweeps, counts, and the key of a caller."""

@@ -158,6 +158,7 @@ async def test_a_restored_database_is_the_saved_one(
     assert await rows(blank) == {
         **await rows(site),
         "generation": 1,
+        "replication": 0,
         "sessions": 0,
     }  # everybody signs in again
     async with world(blank, cluster.operator_key) as running:

@@ -13,6 +13,9 @@ from app.documents import store as state_store
 from tests.support.world import World
 
 SPANNING = {
+    "end_recovery",
+    "enter_timeline",
+    "unfinished_queries",
     "journal_commit",
     "claim_queries",
     "closed_tenants",
@@ -68,7 +71,15 @@ async def test_every_tenant_table_has_forced_row_level_security(owner: Any) -> N
         "SELECT relname FROM pg_class c WHERE relkind = 'r' AND relnamespace = 'public'::regnamespace AND NOT EXISTS"
         " (SELECT FROM pg_attribute a WHERE a.attrelid = c.oid AND a.attname = 'tenant_id')"
     )
-    cell_wide = {"alembic_version", "generation", "installation", "processes", "schema_code", "writable_time"}
+    cell_wide = {
+        "alembic_version",
+        "generation",
+        "installation",
+        "processes",
+        "replication",
+        "schema_code",
+        "writable_time",
+    }
     assert {r["relname"] for r in without} == cell_wide
     keys = await owner.fetch(
         "SELECT c.relname, a.attname FROM pg_index i JOIN pg_class c ON c.oid = i.indrelid"

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import json
+import os
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -20,7 +22,9 @@ from app.tenancy.installation import check_master_key
 from app.tenancy.models import Caller
 from tests.processes.acceptance import specs
 from tests.processes.acceptance.house import House, eventually
-from tests.processes.acceptance.stubborn import check, plan_and_approve
+from tests.processes.acceptance.stubborn import check, insist, plan_and_approve, settle
+from tests.processes.acceptance.verdict import arrivals, judge
+from tests.support.forked import run
 from tests.support.replication import ReplicatedCluster
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(300)]
@@ -65,8 +69,9 @@ class ReplicatedHouse(House):
 
 
 @pytest.fixture
-def house() -> Iterator[ReplicatedHouse]:
-    made = ReplicatedHouse()
+def house(request: pytest.FixtureRequest) -> Iterator[ReplicatedHouse]:
+    """`indirect` parameters say what the operator declares of the standby."""
+    made = ReplicatedHouse(synchronous_standby=getattr(request, "param", True))
     try:
         yield made
     finally:
@@ -92,6 +97,58 @@ def test_nothing_is_lost_with_a_synchronous_standby(house: ReplicatedHouse) -> N
     moved = [next((f.at for f in r.frames if f.at > promoted), None) for r in readers]
     assert max(at for at in moved if at is not None) - promoted < MOVES_AGAIN_S
     assert any("clean" in r.ends or "cut" in r.ends for r in readers), "the streams resumed"
+
+
+@pytest.mark.parametrize("house", [False], indirect=True)
+def test_work_stops_after_a_promotion_that_may_have_lost_commits(house: ReplicatedHouse) -> None:
+    cluster, ledger = house.cluster, house.ledger()
+    service = house.serve()
+    ledger.hold()
+    house.user(ledger, "actions.notify", lease_ms=60_000)
+    runtime = house.register(specs.notices(graph=True))
+    reader = house.start(runtime, specs.plan_and_execute(2))
+    house.approve(reader)
+    eventually(lambda: len(ledger.lines("arrivals")) == 1, "the first action arrives")
+    calls = "SELECT c.status FROM outgoing_calls c JOIN queries q ON q.id = c.query_id WHERE q.status = 'waiting' ORDER BY 1"
+    eventually(
+        lambda: [row["status"] for row in cluster.standby.sql(calls)] == ["claimed", "open"],
+        "the standby has the calls",
+    )
+    cluster.standby.kill()
+    house.user(ledger, "actions.call", lease_ms=60_000)
+    eventually(lambda: len(ledger.lines("arrivals")) == 2, "the second action arrives")
+    lost = house.submit(runtime, specs.plan_and_execute(2))
+    eventually(lambda: house.get(f"/queries/{lost}")["status"] == "waiting", "a query that will be lost")
+    cursor = house.get("/events")["nextCursor"]
+    cluster.primary.kill()
+    cluster.standby.start()
+    cluster.promote()
+
+    eventually(
+        lambda: "database.recovery_needed" in service.log.read_text("utf-8"), "the log says what to do"
+    )
+    eventually(lambda: house.http.get(f"/queries/{lost}").status_code == 404, "the newest commits are lost")
+    rewound = house.http.get("/events", params={"after": cursor})
+    assert (rewound.status_code, rewound.json()["type"].rpartition("/")[2]) == (409, "history_rewound")
+    waiting = insist(house, "/queries", {"runtimeId": runtime, "prompt": json.dumps({"script": []})}, "k")[
+        "id"
+    ]
+    ledger.let_go()
+    time.sleep(3)
+    assert house.get(f"/queries/{waiting}")["status"] == "queued"
+    assert set(arrivals(ledger, reader.query_id).values()) == {1}, "no action is dispatched again"
+    assert house.http.get("/readyz").json()["recoveryNeeded"] is True
+
+    recovered = run("app", "recover", "--data-dir", str(house.data_dir), env={**os.environ, **house.env})
+    assert recovered.returncode == 0, recovered.stderr
+    assert "Unknown outcomes: 1 actions and 0 tool calls, of 1 queries." in recovered.stdout
+    assert settle(house, reader) == 1, "the result of the other one has arrived"
+    judge(house, reader, ledger)
+    assert set(arrivals(ledger, reader.query_id).values()) == {1}
+    eventually(lambda: house.get(f"/queries/{waiting}")["endedAt"], "new queries run again")
+    again = run("app", "recover", "--data-dir", str(house.data_dir), env={**os.environ, **house.env})
+    assert "No promotion has stopped the work" in again.stdout
+    eventually(lambda: house.http.get("/readyz").json()["recoveryNeeded"] is False, "all is well")
 
 
 def test_a_write_is_acknowledged_only_once_the_standby_has_it(house: ReplicatedHouse) -> None:

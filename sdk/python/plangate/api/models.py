@@ -2354,12 +2354,15 @@ class Quorum(Record):
 
 class Readiness(Record):
     """`running`: the number of queries that this process runs. `reads` and `writes`: whether the
-    database takes them.
+    database takes them. `recoveryNeeded`: whether work is stopped since a promotion, until the
+    operator runs `plangate recover`.
     """
 
     __slots__ = ()
     reads: bool
     """Whether the database answers reads."""
+    recovery_needed: bool
+    """Whether work is stopped until the operator runs `plangate recover`."""
     running: int
     """How many queries this process runs."""
     status: Literal["ready"]
