@@ -307,8 +307,10 @@ async def begin(request: Request, caller: Caller, identity: bytes | None = None)
     its body. Raise RepeatedRequest for a repeated key.
     """
     key = await _key(request, caller, identity)
-    async with api_context(request).db.transaction(caller.tenant, acknowledges=request.method != "GET") as tx:
+    async with api_context(request).db.transaction(caller.tenant) as tx:
         response = None if key is None else await idempotency.begin(tx, key)
+        # A first request with a key stores its response.
+        tx.acknowledges = request.method != "GET" if key is None else response is not None
         if response is not None and response.body is None:
             raise Conflict(
                 "This Idempotency-Key already made an object whose answer carried a secret and was not kept.",

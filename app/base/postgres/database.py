@@ -35,7 +35,7 @@ MAX_TRANSACTION_S = 4.0  # so that a request is answered within five seconds eve
 OUTAGE_LOG_INTERVAL_S = 30.0
 CONNECT_TIMEOUT_S = 5.0
 
-# Without a prepared statement: a pooler may not know its name. NULL on a standby.
+# NULL on a standby.
 TIMELINE = """
 SELECT CASE WHEN NOT pg_is_in_recovery() THEN substr(pg_walfile_name(pg_current_wal_lsn()), 1, 8) END
 """
@@ -100,13 +100,16 @@ class StatementTimeout(Exception):
 class Tx:
     """An open transaction of one tenant. Functions that take one join their caller's transaction."""
 
-    __slots__ = ("_commit_hooks", "_rollback_hooks", "raw", "reports", "tenant")
+    __slots__ = ("_commit_hooks", "_rollback_hooks", "acknowledges", "raw", "reports", "tenant")
 
     def __init__(self, raw: Any, tenant: str) -> None:
         self.raw = raw
         self.tenant = tenant
         self.reports: list[Any] = []
         """What listeners receive once the transaction is durable."""
+        self.acknowledges = False
+        """Whether the caller will report as durable what it has read here, although it may have written nothing: an earlier
+        commit may not have waited for the synchronous standby to its end."""
         self._commit_hooks: list[Callable[[], None]] = []
         self._rollback_hooks: list[Callable[[], None]] = []
 
@@ -198,17 +201,12 @@ class Database:
                 listener()
 
     @asynccontextmanager
-    async def transaction(
-        self, tenant: str, *, acknowledges: bool = False, allow_closed: bool = False
-    ) -> AsyncIterator[Tx]:
+    async def transaction(self, tenant: str, *, allow_closed: bool = False) -> AsyncIterator[Tx]:
         """Open a transaction for `tenant` ('' for functions that span tenants).
 
         Commit at the end of the block and roll back on any error. Raise Unavailable if the database is
         unreachable, or the synchronous standby did not confirm the commit in time, and TenantNotReady for a closed tenant.
-
-        With `acknowledges`, the caller will report what it has read here as durable, even if this transaction writes nothing:
-        an earlier commit may not have waited for the standby to its end. With `allow_closed`, it only reads the state of the
-        tenant.
+        With `allow_closed`, it only reads the state of the tenant.
         """
         if tenant and not TENANT_ID.match(tenant):
             raise ValueError(f"not a tenant id: {tenant!r}")
@@ -221,7 +219,7 @@ class Database:
                     raw, f"BEGIN; SET LOCAL ROLE plangate_app; SET LOCAL plangate.tenant = '{tenant}'"
                 )
                 yield tx
-                await _execute(raw, f"{ACKNOWLEDGE}; COMMIT" if acknowledges else "COMMIT")
+                await _execute(raw, f"{ACKNOWLEDGE}; COMMIT" if tx.acknowledges else "COMMIT")
                 await _wait_for_standby(raw)
             except BaseException:
                 tx.run_hooks(durable=False)
