@@ -88,6 +88,7 @@ def test_nothing_is_lost_with_a_synchronous_standby(house: ReplicatedHouse) -> N
     with ThreadPoolExecutor(12) as clients:
         accepted = [clients.submit(plan_and_approve, house, runtimes[n % 2]) for n in range(12)]
         eventually(lambda: ledger.lines("arrivals"), "the actions arrive")
+        cursor = house.get("/events")["nextCursor"]
         cluster.primary.kill()
         time.sleep(1)
         promoted = cluster.promote()
@@ -97,6 +98,7 @@ def test_nothing_is_lost_with_a_synchronous_standby(house: ReplicatedHouse) -> N
     moved = [next((f.at for f in r.frames if f.at > promoted), None) for r in readers]
     assert max(at for at in moved if at is not None) - promoted < MOVES_AGAIN_S
     assert any("clean" in r.ends or "cut" in r.ends for r in readers), "the streams resumed"
+    assert house.get(f"/events?after={cursor}&types=finish")["events"], "a cursor from before is still valid"
 
 
 @pytest.mark.parametrize("house", [False], indirect=True)
