@@ -69,3 +69,36 @@ async def test_calls_that_may_have_been_sent_become_unknown(plangate: World, api
         assert [call["status"] for call in calls] == ["unknown"]
     await api.serve("look", 1)
     assert (await api.ended(safe))["status"] == "succeeded"
+
+
+async def test_a_person_settles_an_action_whose_dispatch_is_lost(
+    plangate: World, api: Caller, owner: Any
+) -> None:
+    await api.register(specs.planning())
+    query = (await api.submit(specs.store_and_execute()))["id"]
+    await api.approve(query)
+    await api.until(query, "waiting", "client_call")
+    await owner.execute("SET row_security = off")
+    await owner.execute("ALTER TABLE plan_actions DISABLE TRIGGER lifecycle")
+    await owner.execute("UPDATE plan_actions SET status = 'pending', work_id = NULL, attempts = 0")
+    await owner.execute("ALTER TABLE plan_actions ENABLE TRIGGER lifecycle")
+    await owner.execute("DELETE FROM outgoing_calls")
+    await owner.execute("DELETE FROM work_records WHERE kind = 'action'")
+    await owner.execute("UPDATE replication SET needs_recovery = true")
+    assert await recover_work(plangate.services, nothing_lost=False) == RecoveryReport(1, 2, 0)
+    await api.until(query, "waiting", "outcome_unknown")
+    plan = (await api.read("/plans"))["items"][0]["id"]
+    actions = (await api.read(f"/plans/{plan}/actions"))["items"]
+    assert [action["status"] for action in actions] == ["unknown", "unknown"]
+    await api.do(f"/plans/{plan}/actions/0", {"outcome": "retry"})
+    await api.serve("actions", {"entitiesAffected": 2, "summary": "Two things."})
+    await api.ended(query)
+    assert (await api.read(f"/plans/{plan}"))["status"] == "executed"
+    changes = [e["data"] for e in await api.events(query, "action-status-change") if e["data"]["index"] == 0]
+    assert [change["to"] for change in changes] == [
+        "dispatched",
+        "unknown",
+        "pending",
+        "dispatched",
+        "succeeded",
+    ]
