@@ -81,8 +81,8 @@ class Settings(BaseSettings):
     cell: Annotated[
         str | None,
         Field(
-            description="The name of this installation among several cells, such as eu1. Keys, sessions and tickets that it "
-            "issues have it."
+            description="The name of this installation among several cells, such as eu1. It is part of the keys, sessions "
+            "and tickets that this installation issues."
         ),
     ] = None
     cors_origins: Annotated[

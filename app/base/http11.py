@@ -22,7 +22,7 @@ MAX_HEAD_BYTES: Final = 192 * 1024
 """Read before the body of a response begins, interim responses included."""
 
 MAX_FRAMING_BYTES: Final = 128 * 1024
-"""Read of a response without a byte of its body among it: trailers, or extensions of chunks."""
+"""Limit on consecutive bytes of a response that carry no body: trailers and chunk extensions."""
 
 READ_BYTES: Final = 64 * 1024
 KEEPALIVE_S: Final = 30.0
@@ -51,7 +51,7 @@ class HttpConnectionPool:
 
     async def send(self, request: httpx2.Request) -> httpx2.Response:
         """Send a request; return the response, whose body is not read yet. The extensions `timeout` and `trace` of the
-        request have their meaning in httpx2, where `trace` is told only when the first byte is about to leave.
+        request mean what they mean in httpx2, except that `trace` is called only just before the first byte is sent.
 
         Raise a TransportError of httpx2, or EgressDenied.
         """
@@ -196,7 +196,7 @@ class HttpConnection:
         return self._body.popleft() if self._body else b""
 
     def _end_with_connection(self) -> None:
-        """End a body whose length only the end of the connection tells."""
+        """End a body that is delimited by the end of the connection."""
         if any(name.lower() in (b"content-length", b"transfer-encoding") for name, _ in self._headers):
             raise httpx2.RemoteProtocolError("peer closed connection without sending complete message body")
         self._is_complete = self._is_over = True

@@ -149,7 +149,7 @@ def set_tenant(
 TenantFile = Annotated[Path, typer.Argument(metavar="FILE", help="The file of the tenant.")]
 PassphraseFile = Annotated[
     Path | None,
-    typer.Option(help="A file whose first line is the passphrase; without it, the terminal is asked."),
+    typer.Option(help="A file whose first line is the passphrase; without it, you are prompted."),
 ]
 WithoutSecrets = Annotated[
     bool, typer.Option("--without-secrets", help="Leave out keys, secrets and sessions.")
@@ -165,7 +165,7 @@ def export_tenant(
     park: Annotated[
         bool,
         typer.Option(
-            "--park", help="Stop the tenant first, to be moved: its requests get a 503, and its queries wait."
+            "--park", help="Park the tenant first, for a move: its requests get a 503, and its queries wait."
         ),
     ] = False,
     data_dir: DataDir = None,
@@ -416,11 +416,12 @@ def restore(
 @commands.command()
 def recover(
     nothing_lost: Annotated[
-        bool, typer.Option("--nothing-lost", help="You know that the promotion lost no commit: mark nothing.")
+        bool,
+        typer.Option("--nothing-lost", help="Mark nothing. Use it only if the promotion lost no commit."),
     ] = False,
     data_dir: DataDir = None,
 ) -> None:
-    """Let work go on after the promotion of a standby that may have lost commits.
+    """Resume work after the promotion of a standby that may have lost commits.
 
     Every action and tool call of an unfinished query becomes `unknown`, unless its `replay` is safe.
     """
@@ -429,7 +430,7 @@ def recover(
         typer.echo("No promotion has stopped the work: nothing was changed.")
         return
     typer.echo(
-        f"Work goes on. Unknown outcomes: {report.actions} actions and {report.calls} tool calls, of {report.queries} queries."
+        f"Work has resumed. Unknown outcomes: {report.actions} actions and {report.calls} tool calls in {report.queries} queries."
     )
     if report.actions:
         typer.echo("Settle the actions: `plangate queries list --status waiting` shows their queries.")

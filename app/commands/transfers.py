@@ -136,15 +136,17 @@ async def import_file(settings: Settings, file: Path, passphrase: str, *, with_s
         lines.append(f"Bodies that were lost before the export: {len(manifest.lost)}.")
     if not (with_secrets and header.has_secrets):
         lines.append(
-            "It has no keys and secrets: create them, and register its runtimes again for new signing secrets."
+            "It has no keys or secrets. Create them, and register its runtimes again to get new signing secrets."
         )
-    lines.append("Cursors from before are answered 409 history_rewound.")
+    lines.append("Cursors of /events from before get a 409 history_rewound.")
     if not header.parked:
         lines.append(
             "The file is a backup of a running tenant: actions that were dispatched after it may be dispatched again."
         )
     if imported.new_keys:
-        lines.append("New keys, shown this once; the old ones work until you revoke them:")
+        lines.append(
+            "New keys, shown only once (replaced key, principal, new key). The old keys work until you revoke them:"
+        )
         lines += [f"{new.replaces}  {new.key.principal}  {new.text}" for new in imported.new_keys]
     return lines
 

@@ -29,8 +29,8 @@ async def wait_until_parked(connection: Any, tenant: str) -> None:
         if time.monotonic() >= deadline:
             silent = ", ".join(sorted(id for id, count in left.items() if count))
             raise Unavailable(
-                f"These processes do not report: {silent}. The tenant stays parked. End them, wait a minute, and export again; "
-                "or let it continue with `plangate tenants resume`."
+                f"These processes do not report: {silent}. The tenant stays parked. Stop these processes, wait a minute, "
+                "and export again; or run `plangate tenants resume`."
             )
         await asyncio.sleep(POLL_S)
         current = await lease_store.heartbeats(connection)

@@ -152,8 +152,8 @@ class FilteredEvents:
 @dataclass(frozen=True, slots=True)
 class History:
     """Which history of the database something was read from. `generation`: the cluster, the database, its last restore, and
-    the last import of the tenant; `timeline`: the timeline of the cluster, of which each promotion of a standby begins
-    another one. `is_imported`: the tenant comes from another deployment, which may have issued a cursor."""
+    the last import of the tenant; `timeline`: the timeline of the cluster; each promotion of a standby begins a
+    new one. `is_imported`: the tenant comes from another deployment, which may have issued a cursor."""
 
     generation: str
     timeline: str

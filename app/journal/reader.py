@@ -150,8 +150,8 @@ class JournalReader:
     def tenant_cursor(
         self, tenant: str, history: History, position: TenantPosition, event: JournalEvent | EventHead | None
     ) -> str:
-        """Return the cursor of a reader that has the event at this position and everything before it. With None, it has no
-        event, and there was none."""
+        """Return the cursor of a reader that has the event at this position and everything before it. If `event` is None,
+        the tenant had no events yet."""
         digest = NO_EVENT_DIGEST if event is None else self._digest(event)
         return self._signer.encode(
             TENANT_STREAM_KIND.format(tenant), [history.generation, history.timeline, digest, *position]
@@ -173,8 +173,8 @@ class JournalReader:
             raise
         if not await self._is_same_history(tx, history, digest, position):
             raise HistoryRewound(
-                "The database was restored since then, or lost its newest events: it does not have the event that the "
-                "cursor names. Start the stream without a cursor."
+                "Since the cursor was issued, the database was restored, the tenant was moved, or the promotion of a standby "
+                "lost the newest events. Start the stream without a cursor."
             )
         return position
 

@@ -131,8 +131,8 @@ async def stream_query(
     "/events",
     summary="Read a page of the tenant's events",
     description="Without a cursor the page begins now. Deltas and progress (`text`, `reasoning`, `tool-progress`) "
-    "are included only if `types` names them. A page examines at most 5,000 events: if none of them passes the filters, it "
-    "is empty, and `nextCursor` leads on.",
+    "are included only if `types` names them. A page examines at most 5,000 events. If none of them passes the filters, the "
+    "page is empty; continue with `nextCursor`.",
     response_model=EventPage,
 )
 async def list_events(

@@ -70,8 +70,8 @@ def known_as(provider: str, model: str) -> str | None:
 
 @lru_cache(maxsize=1024)
 def _is_listed(price_table: str, model: str) -> bool:
-    """Return whether the table has a price for a model. It searches all models for a name that it does not know, and
-    remembers only the others."""
+    """Return whether the table has a price for a model. Cached here, because the table itself
+    remembers only the names that it finds and searches all models for any other name."""
     table, _ = _table()
     try:
         table.calc_price(table.Usage(), model_ref=model, provider_id=price_table)

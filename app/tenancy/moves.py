@@ -74,4 +74,6 @@ async def _change(
     state = await store.tenant_state(connection, tenant=tenant)
     if state is None:
         raise NotFound(f"There is no tenant {tenant!r}.")
-    raise Conflict(f"The tenant {tenant!r} is {state}; this needs one that is {' or '.join(before)}.")
+    raise Conflict(
+        f"The tenant {tenant!r} is {state}. The command accepts only a tenant that is {' or '.join(before)}."
+    )

@@ -87,17 +87,20 @@ async def _check_schema(connection: Any, header: Header) -> None:
     """Raise TransferError unless the tables are those of the file."""
     here = await store.revision(connection)
     if header.schema_revision != here:
-        age = "a newer" if header.schema_revision > here else "an older"
+        if header.schema_revision > here:
+            age, advice = "a newer", "Upgrade this deployment to that version, and import again."
+        else:
+            age, advice = "an older", "Upgrade the deployment that wrote the file, and export again."
         raise TransferError(
             f"The file has the schema {header.schema_revision} of {age} version of Plangate ({header.plangate}), and this "
-            f"database has {here}. Import it with that version, and upgrade then."
+            f"database has {here}. {advice}"
         )
     existing = await store.columns_of_tables(connection)
     different = sorted(t for t, columns in header.columns.items() if existing.get(t) != columns)
     if different or {*SEALED, *TABLES} - header.columns.keys():
         raise TransferError(
             f"The file was written by another version of Plangate ({header.plangate}), whose tables differ: "
-            f"{', '.join(different) or 'some are missing'}. Import it with that version."
+            f"{', '.join(different) or 'some are missing'}. Upgrade the older deployment, and export or import again."
         )
 
 

@@ -60,7 +60,7 @@ def create_runtime(
         api_key: A key of the tenant; without it PLANGATE_API_KEY. A service that is started here has its own.
         cell_urls: The addresses of cells by name; without it PLANGATE_CELL_URLS, as
             `eu1=https://eu1.example.com,eu2=https://eu2.example.com`. If the service answers that the tenant is in one of
-            these cells, the runtime goes there. Its key is sent to no other address.
+            these cells, the runtime sends its requests there. It sends its key only to `url` and these addresses.
         services: Objects that handlers find in their `ctx`, by name.
         approval_predicates: By id, CEL expressions, or functions `(args, ctx)`, sync or async, that say in
             this process whether a call of a tool needs an approval. `ctx` is a mapping with `tool`, `agent`,

@@ -204,7 +204,7 @@ class TooLarge(ApiError):
 
 
 class WrongCell(ApiError):
-    """421: the tenant of the key is in another cell. The library goes there if it knows the address (`cell_urls`).
+    """421: the tenant of the key is in another cell. The library sends the request there if it knows the address (`cell_urls`).
 
     Example:
         >>> error = WrongCell(421, {"type": "wrong_cell", "detail": "Send it to 'eu2'.", "cell": "eu2"})

@@ -399,7 +399,7 @@ async def test_the_commands_move_a_tenant_between_master_keys(
     report = await transfers.export(here, "acme", file, PASSPHRASE, with_secrets=True)
     assert report.lines == [f"Exported the tenant acme to {file}: 1 row and 0 bodies of files."]
     lines = await transfers.import_file(there, file, PASSPHRASE, with_secrets=True)
-    assert "Cursors from before are answered 409 history_rewound." in lines
+    assert "Cursors of /events from before get a 409 history_rewound." in lines
     async with world(
         replace(sites[1], master=derive_key(b"1" * 32, "master")), key, with_worker=False
     ) as moved:

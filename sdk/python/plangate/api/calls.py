@@ -644,7 +644,8 @@ class Api(Requests):
 
         Without a cursor the page begins now. Deltas and progress (`text`, `reasoning`, `tool-
         progress`) are included only if `types` names them. A page examines at most 5,000
-        events: if none of them passes the filters, it is empty, and `nextCursor` leads on.
+        events. If none of them passes the filters, the page is empty; continue with
+        `nextCursor`.
         """
         response: models.EventPage = await self._call(
             models.EventPage,
