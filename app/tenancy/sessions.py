@@ -59,6 +59,8 @@ class Sessions:
         if stored is None or not stored.is_ticket:
             raise self._tenancy.unknown_error(credential)
         self._tenancy.unknown_keys.refund(host)
+        if stored.caller.tenant != OPERATOR_TENANT:
+            await self._tenancy.get_tenant(stored.caller.tenant)  # raises for one that is not here
         return stored.caller
 
     async def end(self, tx: Tx, session: Session) -> None:

@@ -147,7 +147,8 @@ async def valid_keys(tx: Tx) -> list[ApiKey]:
 
 async def finish_import(connection: Any, *, tenant: str, history: int) -> None:
     """Show an imported tenant, over a connection of the schema's owner, and let its queries run."""
-    await connection.fetchval(FINISH_IMPORT, tenant, history)
+    if await connection.fetchrow(FINISH_IMPORT, tenant, history) is None:
+        raise RuntimeError(f"the tenant {tenant!r} is not being imported")
 
 
 async def approval_floor(tx: Tx) -> str:

@@ -11,6 +11,7 @@ from typing import Any, Final, NamedTuple, Protocol
 import orjson
 from pydantic import BaseModel, ConfigDict, ValidationError
 
+from app.base.postgres.database import TENANT_ID
 from app.transfer.encryption import EncryptedReader
 from app.transfer.errors import TransferError
 
@@ -106,9 +107,12 @@ def parse_header(frame: FileFrame) -> Header:
     if frame.kind is not Kind.HEADER or fields.get("format") != FORMAT:
         raise TransferError("The file was written by another version of Plangate: import it with that one.")
     try:
-        return Header.model_validate(fields)
+        header = Header.model_validate(fields)
     except ValidationError as error:
         raise TransferError("The header of the file is not valid.") from error
+    if not TENANT_ID.match(header.tenant):
+        raise TransferError(f"The file names {header.tenant!r}, which cannot be the id of a tenant.")
+    return header
 
 
 @dataclass(slots=True)

@@ -147,6 +147,7 @@ class _Import:
         self._keep_secrets = keep_secrets
         self._tally = Tally()
         self._table = ""
+        self._has_tenant = False
 
     async def run(self, frames: Iterator[FileFrame]) -> TenantManifest:
         """Read all frames after the header. Return the manifest, which agrees with what was read."""
@@ -161,6 +162,7 @@ class _Import:
                 case Kind.ROWS:
                     await self._read_rows(frame.data)
                 case Kind.MANIFEST:
+                    self._require_tenant()
                     manifest = TenantManifest.model_validate_json(frame.data)
                     counted = self._tally.manifest().model_copy(update={"lost": manifest.lost})
                     if counted != manifest:
@@ -191,7 +193,10 @@ class _Import:
         for row in content["rows"]:
             if row["tenant_id"] != self._tenant:
                 raise TransferError(f"The file has rows of another tenant than {self._tenant!r}.")
-            if table == "tenants":
+            if table != "tenants":
+                self._require_tenant()
+            else:
+                self._has_tenant = True
                 row.update(state="importing", moved_to=None)
                 if row["reference_secret"] is None or not self._keep_secrets:
                     row["reference_secret"] = base64.b64encode(os.urandom(32)).decode()
@@ -201,10 +206,17 @@ class _Import:
                     row[column] = "\\x" + self._sealer.seal(plain, sealed.context(self._tenant, row)).hex()
             await store.insert_sealed_row(self._connection, table, row)
 
+    def _require_tenant(self) -> None:
+        """Raise TransferError unless the row of the tenant was read: without it, the rows would be those of a tenant that is
+        created later."""
+        if not self._has_tenant:
+            raise TransferError("The file does not begin with its tenant: export it again.")
+
     async def _read_rows(self, data: bytes) -> None:
         table = self._table
         if table not in TABLES:
             raise TransferError(f"The file has rows of an unknown table {table!r}.")
+        self._require_tenant()
         count = data.count(b"\n")
         self._tally.add_rows(table, count, data)
         if table in CREDENTIALS and not self._keep_secrets:
@@ -212,5 +224,5 @@ class _Import:
         columns = store.names(table, self._header.columns[table])
         if await store.insert_rows(self._connection, table, columns, data) != count:
             raise TransferError(
-                f"The table {table} of the file has rows of another tenant than {self._tenant!r}."
+                f"The table {table} of the file has rows of another tenant than {self._tenant!r}, or that no export writes."
             )

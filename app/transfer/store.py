@@ -35,9 +35,11 @@ ORDERS: Final[Mapping[str, str]] = {"events": " ORDER BY xid, query_id, seq"}
 
 LOCK: Final = "SELECT pg_try_advisory_lock(hashtextextended('plangate.import/' || $1, 0))"
 STAGING: Final = "CREATE TEMP TABLE IF NOT EXISTS import_{table} ON COMMIT DELETE ROWS AS SELECT {columns} FROM {table} LIMIT 0"
-# A row of another tenant is not inserted, and missed by the caller: the policies let the owner write for all of them.
+# A row of another tenant, or one that no export writes, is not inserted, and missed by the caller: the policies let the
+# owner write for all tenants.
 INSERT_ROWS: Final = """
-INSERT INTO {table} ({columns}) SELECT {columns} FROM import_{table} WHERE tenant_id = current_setting('plangate.tenant')
+INSERT INTO {table} ({columns}) SELECT {columns} FROM import_{table}
+ WHERE tenant_id = current_setting('plangate.tenant'){condition}
 """
 DELETE_ROWS: Final = (
     "DELETE FROM {table} WHERE ctid = ANY (ARRAY(SELECT ctid FROM {table} WHERE tenant_id = $1 LIMIT $2))"
@@ -86,6 +88,11 @@ def _list(columns: Sequence[str]) -> str:
     return ", ".join(f'"{name}"' for name in columns)
 
 
+def _condition(table: str) -> str:
+    """Return the condition of the rows that are in a file, to be added to others."""
+    return f" AND {CONDITIONS[table]}" if table in CONDITIONS else ""
+
+
 async def revision(connection: Any) -> str:
     return str(await connection.fetchval(REVISION))
 
@@ -127,8 +134,9 @@ async def copy_rows(
     """Write the rows of a table in the text format of COPY, one on each line."""
     replaced = REPLACED.get(table, {})
     expressions = ", ".join(f'{replaced.get(name, chr(34) + name + chr(34))} AS "{name}"' for name in columns)
-    condition = f" AND {CONDITIONS[table]}" if table in CONDITIONS else ""
-    sql = ROWS.format(columns=expressions, table=table, condition=condition, order=ORDERS.get(table, ""))
+    sql = ROWS.format(
+        columns=expressions, table=table, condition=_condition(table), order=ORDERS.get(table, "")
+    )
     await connection.copy_from_query(sql, tenant, output=output)
 
 
@@ -144,7 +152,8 @@ async def insert_rows(connection: Any, table: str, columns: Sequence[str], data:
     async with connection.transaction():
         await connection.execute(STAGING.format(table=table, columns=_list(columns)))
         await connection.copy_to_table(f"import_{table}", source=source(), columns=columns)
-        tag: str = await connection.execute(INSERT_ROWS.format(table=table, columns=_list(columns)))
+        insert = INSERT_ROWS.format(table=table, columns=_list(columns), condition=_condition(table))
+        tag: str = await connection.execute(insert)
     return int(tag.rpartition(" ")[2])
 
 

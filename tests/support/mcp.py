@@ -68,6 +68,7 @@ class FakeMcp:
         self.on: dict[str, Callable[[Asked], Reply]] = {}
         self.seen: list[Asked] = []
         self.called = asyncio.Event()
+        self._serving: dict[asyncio.Task[None], asyncio.StreamWriter] = {}
 
     @property
     def calls(self) -> list[dict[str, Any]]:
@@ -83,9 +84,22 @@ class FakeMcp:
         self.url = f"http://127.0.0.1:{self.port}/mcp"
 
     async def stop(self) -> None:
+        """Close the connections that clients keep, too."""
         self._server.close()
+        for writer in self._serving.values():
+            writer.close()
+        await asyncio.gather(*self._serving)
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        self._serving[task] = writer
+        try:
+            await self._answer(reader, writer)
+        finally:
+            del self._serving[task]
+
+    async def _answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         with contextlib.suppress(asyncio.IncompleteReadError, ConnectionError):
             while True:
                 head = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1").split("\r\n")

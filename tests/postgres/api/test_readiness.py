@@ -39,7 +39,7 @@ async def until(running: World, *, writes: bool) -> None:
 
 async def test_reads_and_writes_are_in_the_answer(plangate: World) -> None:
     found = good(await plangate.http.get("/readyz"))
-    assert found == {"status": "ready", "running": 0, "reads": True, "writes": True}
+    assert found == {"status": "ready", "running": 0, "reads": True, "writes": True, "recoveryNeeded": False}
     assert good(await plangate.http.get("/readyz?need=writes")) == found
     assert of(await read(plangate), "database_writable") == 1
     refused(await plangate.http.get("/readyz?need=more"), 422, "invalid")

@@ -99,6 +99,7 @@ async def test_a_tenant_is_parked_redirected_and_comes_back(
     await key.run()
     good(await key.get("/events", after=tenant_cursor))
 
+    ticket = (await key.do("/session/tickets"))["ticket"]
     streams = [asyncio.create_task(caller.get("/events/stream")) for caller in (key, quick.api)]
     await moving.park("acme", dsn=site.dsn)
     await save(site, file)
@@ -108,6 +109,7 @@ async def test_a_tenant_is_parked_redirected_and_comes_back(
     await moving.redirect("acme", "eu2", dsn=site.dsn)
     await eventually(lambda: answers(key, 421), "a moved tenant is redirected")
     assert refused(await key.get("/queries"), 421, "wrong_cell")["cell"] == "eu2"
+    refused(await quick.http.post("/session", json={"ticket": ticket}), 421, "wrong_cell")
     async with asyncio.timeout(15):
         assert [(await stream).status_code for stream in streams] == [200, 200]
     with pytest.raises(TransferError, match="was moved"):

@@ -301,6 +301,52 @@ async def test_rows_of_another_tenant_are_rejected(
         assert (await there.operator().read("/tenants"))["items"] == []
 
 
+async def test_a_file_that_names_the_operator_is_rejected(
+    site: Deployment, target: tuple[Deployment, str], file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its keys would be those of an operator."""
+
+    def write_frame(writer: frames.Writer, written: Kind, data: bytes = b"") -> None:
+        is_header = written is Kind.HEADER
+        frames.write_frame(writer, written, data.replace(b'"acme"', b'"*"') if is_header else data)
+
+    monkeypatch.setattr(exporting, "write_frame", write_frame)
+    await save(site, file)
+    with pytest.raises(TransferError, match="cannot be the id of a tenant"):
+        await load(target[0], file)
+
+
+async def test_a_file_without_its_tenant_is_rejected(
+    site: Deployment, target: tuple[Deployment, str], file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its rows would be those of a tenant that is created later."""
+
+    def write_json(writer: frames.Writer, written: Kind, value: Any) -> None:
+        if value.get("table") != "tenants":
+            frames.write_json(writer, written, value)
+
+    monkeypatch.setattr(exporting, "write_json", write_json)
+    await save(site, file)
+    with pytest.raises(TransferError, match="does not begin with its tenant"):
+        await load(target[0], file)
+    assert not any((await count_rows(target[0])).values())
+
+
+async def test_rows_that_no_export_writes_are_rejected(
+    cluster: Cluster,
+    site: Deployment,
+    target: tuple[Deployment, str],
+    file: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async with world(site, cluster.operator_key, with_worker=False) as running:
+        await running.api.do("/threads", {})
+    await save(site, file)
+    monkeypatch.setattr(store, "CONDITIONS", {"threads": "id = 'thr_1'"})
+    with pytest.raises(TransferError, match="or that no export writes"):
+        await load(target[0], file)
+
+
 async def test_an_existing_tenant_is_not_replaced(
     cluster: Cluster, site: Deployment, file: Path, plangate: World
 ) -> None:

@@ -64,7 +64,7 @@ async def test_a_new_workspace_is_listed_once(
         (store.LIST, (thread, "", None, "", COUNT)),
         (
             store.FORK.replace("ORDER BY path, version DESC", "AND path <> 'x' ORDER BY path, version DESC"),
-            (thread, fork, None),
+            (thread, fork, None, False),
         ),
     ):
         assert await rows_read(plangate, sql, "acme", *args) <= 4 * COUNT, sql

@@ -35,7 +35,7 @@ def test_a_server_newer_than_all_programs_is_named() -> None:
         ("postgresql://ann:s%40e%2Fc@db:5433/p?sslmode=require", "postgresql://ann@db:5433/p?sslmode=require", "s@e/c"),
         ("postgresql://ann@/p?host=/a%20b&port=5432", "postgresql://ann@/p?host=/a%20b&port=5432", None),
         ("postgresql:///p?host=/tmp&password=x%26y", "postgresql:///p?host=/tmp", "x&y"),
-        ("postgres://a:b@h1,h2:6/p", "postgres://a@h1,h2:6/p", "b"),
+        ("postgres://a:b@h1,h2:6/p", "postgres://a@h1,h2:6/p?target_session_attrs=read-write", "b"),
         ("postgresql://localhost/p", "postgresql://localhost/p", None),
     ],
 )  # fmt: skip
