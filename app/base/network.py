@@ -143,14 +143,19 @@ class NetworkConnection(asyncio.Protocol):
         server_hostname: str | None = None,
         timeout: float | None = None,
     ) -> NetworkConnection:
-        """Negotiate TLS. Raise ConnectTimeout or ConnectError, and close the connection."""
+        """Negotiate TLS. Raise ConnectTimeout or ConnectError, and close the connection.
+
+        Whatever arrives before TLS is in use may come from anybody on the way, and must not be read as the server's.
+        """
         try:
+            self._raise_if_not_silent()
             async with asyncio.timeout(timeout):
                 transport = await self._loop.start_tls(
                     self._transport, self, ssl_context, server_hostname=server_hostname
                 )
             if transport is None:
                 raise ConnectionResetError("the connection was closed during the TLS handshake")
+            self._raise_if_not_silent()
         except BaseException as error:
             self._transport.abort()
             if isinstance(error, TimeoutError):
@@ -160,6 +165,12 @@ class NetworkConnection(asyncio.Protocol):
             raise
         self._transport = transport
         return self
+
+    def _raise_if_not_silent(self) -> None:
+        if self._data:
+            raise ConnectionResetError("data before the end of the TLS handshake")
+        if self._is_over:
+            raise ConnectionResetError("the connection was closed before TLS was in use") from self._error
 
     async def aclose(self) -> None:
         try:

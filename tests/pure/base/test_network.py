@@ -150,6 +150,69 @@ def test_a_tls_handshake_has_a_timeout(runner: asyncio.Runner) -> None:
     runner.run(scenario())
 
 
+def test_plain_data_before_tls_is_not_read_as_the_servers(runner: asyncio.Runner, certificate: Path) -> None:
+    tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    tls.load_cert_chain(certificate)
+    trusted = ssl.create_default_context(cafile=str(certificate))
+
+    async def handler(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(HEAD % 6 + b"forged")
+        await writer.start_tls(tls)
+        await answer_each(reader, writer, b"real")
+
+    async def scenario() -> None:
+        async with serve(handler) as port:
+            connection = await open_connection("127.0.0.1", port)
+            if not connection._data:
+                await connection._wait_for_data(None)
+            with pytest.raises(httpx2.ConnectError, match="before the end of the TLS handshake"):
+                await connection.start_tls(trusted, "localhost", 5)
+            assert connection._transport.is_closing()
+
+    runner.run(scenario())
+
+
+def test_tls_does_not_begin_on_a_connection_that_ended(runner: asyncio.Runner) -> None:
+    async def handler(_reader: asyncio.StreamReader, _writer: asyncio.StreamWriter) -> None:
+        pass  # the connection is closed
+
+    async def scenario() -> None:
+        async with serve(handler) as port:
+            connection = await open_connection("127.0.0.1", port)
+            if not connection._is_over:
+                await connection._wait_for_data(None)
+            with pytest.raises(httpx2.ConnectError, match="closed before TLS was in use"):
+                await connection.start_tls(ssl.create_default_context(), "localhost", 5)
+
+    runner.run(scenario())
+
+
+@pytest.mark.parametrize("data", [b"forged", b""])
+def test_what_arrives_during_the_tls_handshake_is_an_error(runner: asyncio.Runner, data: bytes) -> None:
+    class Loop:
+        async def start_tls(
+            self, transport: object, protocol: asyncio.Protocol, *_args: object, **_more: object
+        ) -> object:
+            if data:
+                protocol.data_received(data)
+            else:
+                protocol.eof_received()
+            return transport
+
+    async def handler(reader: asyncio.StreamReader, _writer: asyncio.StreamWriter) -> None:
+        await reader.read()
+
+    async def scenario() -> None:
+        async with serve(handler) as port:
+            connection = await open_connection("127.0.0.1", port)
+            connection._loop = Loop()  # type: ignore[assignment]
+            with pytest.raises(httpx2.ConnectError, match="TLS"):
+                await connection.start_tls(ssl.create_default_context(), "localhost", 5)
+            assert connection._transport.is_closing()
+
+    runner.run(scenario())
+
+
 def test_silence_ends_a_read_and_data_extends_it(runner: asyncio.Runner) -> None:
     async def handler(_reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         for _ in range(4):
