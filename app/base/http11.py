@@ -22,7 +22,13 @@ MAX_HEAD_BYTES: Final = 192 * 1024
 """Read before the body of a response begins, interim responses included."""
 
 MAX_FRAMING_BYTES: Final = 128 * 1024
-"""Limit on consecutive bytes of a response that carry no body: trailers and chunk extensions."""
+"""Limit on the bytes after the head of a response that carry no body: trailers and chunk extensions.
+
+They are counted over the whole response, less CHUNK_FRAMING_BYTES for each chunk, so that a stream may have any number
+of chunks."""
+
+CHUNK_FRAMING_BYTES: Final = 24
+"""Enough for the size of a chunk, which some servers pad to 16 digits, and its two ends of lines."""
 
 READ_BYTES: Final = 64 * 1024
 KEEPALIVE_S: Final = 30.0
@@ -190,8 +196,9 @@ class HttpConnection:
                 self._end_with_connection()
                 break
             self._feed(data)
-            self._framing_bytes = 0 if self._body else self._framing_bytes + len(data)
-            if self._framing_bytes > MAX_FRAMING_BYTES:
+            carried = sum(map(len, self._body)) + CHUNK_FRAMING_BYTES * len(self._body)
+            self._framing_bytes += len(data) - carried
+            if self._framing_bytes > MAX_FRAMING_BYTES and not self._is_complete:
                 raise httpx2.RemoteProtocolError(f"more than {MAX_FRAMING_BYTES} bytes without a body")
         return self._body.popleft() if self._body else b""
 

@@ -111,6 +111,21 @@ async def test_an_incomplete_or_invalid_response_is_an_error(pieces: list[bytes]
             await client.get(f"http://127.0.0.1:{port}/")
 
 
+async def test_extensions_of_chunks_are_bounded_over_the_whole_response() -> None:
+    chunk = b"1;" + b"x" * 30_000 + b"\r\na\r\n"
+    async with serve(Script([CHUNKED, chunk * 20, b"0\r\n\r\n"])) as port, pool() as client:
+        with pytest.raises(httpx2.RemoteProtocolError, match="without a body"):
+            await client.get(f"http://127.0.0.1:{port}/")
+
+
+@pytest.mark.parametrize("size", [b"1", b"%016x" % 1])
+async def test_any_number_of_small_chunks_is_read(size: bytes) -> None:
+    count = 2 * http11.MAX_FRAMING_BYTES // len(size + b"\r\n\r\n")
+    body = CHUNKED + (size + b"\r\na\r\n") * count + b"0\r\n\r\n"
+    async with serve(Script([body])) as port, pool() as client:
+        assert (await client.get(f"http://127.0.0.1:{port}/")).content == b"a" * count
+
+
 async def test_the_head_of_a_response_is_bounded_with_its_interim_responses() -> None:
     interim = b"HTTP/1.1 100 Continue\r\nX: " + b"x" * 10_000 + b"\r\n\r\n"
     async with serve(Script([interim * 30])) as port, pool() as client:
