@@ -132,6 +132,7 @@ class HttpConnection:
         self._parser = httptools.HttpResponseParser(self)
         self._parser.set_dangerous_leniencies(lenient_optional_cr_before_lf=True)
         self._has_no_body = method == "HEAD"
+        self._why = ""  # it is refused, other than by the parser
         self._status = 0
         self._version = b""
         self._reason = b""
@@ -218,7 +219,7 @@ class HttpConnection:
         except httptools.HttpParserError as error:
             self._is_over = True
             if not self._is_complete:  # what follows a response does not invalidate it
-                raise httpx2.RemoteProtocolError(str(error)) from error
+                raise httpx2.RemoteProtocolError(self._why or str(error)) from error
 
     def on_message_begin(self) -> None:
         if self._is_complete:
@@ -234,6 +235,9 @@ class HttpConnection:
 
     def on_headers_complete(self) -> None:
         status = self._parser.get_status_code()
+        if status < 100:
+            self._why = f"the status {status:03} is not valid"
+            raise ValueError(self._why)
         if status >= 200 and not self._is_complete:
             self._has_head = True
             self._status = status
@@ -242,7 +246,7 @@ class HttpConnection:
                 self._is_complete = self._is_over = True
 
     def on_body(self, body: bytes) -> None:
-        if not self._is_complete:
+        if self._has_head and not self._is_complete:  # an interim response has no body
             self._body.append(body)
 
     def on_message_complete(self) -> None:

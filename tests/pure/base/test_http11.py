@@ -61,6 +61,7 @@ async def fetch_twice(script: Script) -> list[bytes]:
         [CHUNKED + b"2\r\nhe\r\n3;part=2\r\nllo\r\n0\r\nX-Trailer: 1\r\n\r\n"],
         [CHUNKED, b"2\r\nh", b"e\r\n", b"3\r\nllo\r\n", b"0\r\n", b"\r\n"],
         [b"HTTP/1.1 103 Early Hints\r\nLink: x\r\n\r\n", OK + b"Content-Length: 5\r\n\r\nhello"],
+        [b"HTTP/1.1 105 X\r\nContent-Length: 4\r\n\r\nevil", OK + b"Content-Length: 5\r\n\r\nhello"],
         [b"HTTP/1.1 200 OK\nContent-Length: 5\n\nhello"],
     ],
 )
@@ -102,13 +103,18 @@ async def test_a_body_without_a_length_ends_with_its_connection() -> None:
         ([b"SSH-2.0-OpenSSH_9.2\r\n"], "HTTP"),
         ([OK + b"Content-Length: 5\r\nContent-Length: 6\r\n\r\nhello"], "Content-Length"),
         ([b"HTTP/1.1 101 X\r\nConnection: upgrade\r\nUpgrade: x\r\n\r\n"], "switched protocols"),
+        ([b"HTTP/1.1 099 X\r\nContent-Length: 4\r\n\r\nevil" + OK + b"\r\nhello"], "status 099 is not valid"),
+        ([b"HTTP/1.1 000 X\r\n\r\n", OK + b"\r\nhello"], "status 000 is not valid"),
         ([CHUNKED + b"0\r\nX: " + b"x" * http11.MAX_FRAMING_BYTES * 2], "without a body"),
     ],
 )
 async def test_an_incomplete_or_invalid_response_is_an_error(pieces: list[bytes], error: str) -> None:
     async with serve(Script(pieces, then_close=True)) as port, pool() as client:
         with pytest.raises(httpx2.RemoteProtocolError, match=error):
-            await client.get(f"http://127.0.0.1:{port}/")
+            try:
+                raise LookupError("of the caller, who retries while handling it")
+            except LookupError:
+                await client.get(f"http://127.0.0.1:{port}/")
 
 
 async def test_extensions_of_chunks_are_bounded_over_the_whole_response() -> None:
