@@ -130,7 +130,10 @@ class HttpConnection:
     def _begin(self, method: str) -> None:
         """Forget the response before."""
         self._parser = httptools.HttpResponseParser(self)
-        self._parser.set_dangerous_leniencies(lenient_optional_cr_before_lf=True)
+        self._parser.set_dangerous_leniencies(
+            lenient_optional_cr_before_lf=True,
+            lenient_keep_alive=True,  # the response follows an interim one that has `Connection: close`
+        )
         self._has_no_body = method == "HEAD"
         self._why = ""  # it is refused, other than by the parser
         self._status = 0
@@ -212,14 +215,14 @@ class HttpConnection:
     def _feed(self, data: bytes) -> None:
         try:
             self._parser.feed_data(data)
-        except httptools.HttpParserUpgrade as error:
-            raise httpx2.RemoteProtocolError(
-                "the server switched protocols, which nobody requested"
-            ) from error
-        except httptools.HttpParserError as error:
+        except (httptools.HttpParserError, httptools.HttpParserUpgrade) as error:
             self._is_over = True
-            if not self._is_complete:  # what follows a response does not invalidate it
-                raise httpx2.RemoteProtocolError(self._why or str(error)) from error
+            if self._is_complete:
+                return  # what follows a response does not invalidate it
+            why = self._why or str(error)
+            if isinstance(error, httptools.HttpParserUpgrade):
+                why = "the server switched protocols, which nobody requested"
+            raise httpx2.RemoteProtocolError(why) from error
 
     def on_message_begin(self) -> None:
         if self._is_complete:
@@ -250,11 +253,11 @@ class HttpConnection:
             self._body.append(body)
 
     def on_message_complete(self) -> None:
+        self._is_over = self._is_over or not self._parser.should_keep_alive()
         if not self._has_head:  # of an interim response
             self._headers = []
             self._reason = b""
             return
-        self._is_over = self._is_over or not self._parser.should_keep_alive()
         self._is_complete = True
 
     async def finish(self) -> None:

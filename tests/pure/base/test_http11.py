@@ -14,6 +14,9 @@ from app.base.egress_policy import EgressDenied
 from tests.pure.base.test_network import PoolTransport, pool, serve
 
 OK = b"HTTP/1.1 200 OK\r\n"
+CLOSE = OK + b"Connection: close\r\n"
+SWITCH = b"HTTP/1.1 101 X\r\nConnection: upgrade\r\nUpgrade: x\r\n\r\n"
+CONTINUE_AND_CLOSE = b"HTTP/1.1 100 Continue\r\nConnection: close\r\n\r\n"
 CHUNKED = OK + b"Transfer-Encoding: chunked\r\n\r\n"
 
 
@@ -74,14 +77,23 @@ async def test_a_complete_response_leaves_its_connection_open(pieces: list[bytes
 @pytest.mark.parametrize(
     "pieces",
     [
-        [OK + b"Connection: close\r\nContent-Length: 5\r\n\r\nhello"],
+        [CLOSE + b"Content-Length: 5\r\n\r\nhello"],
         [b"HTTP/1.0 200 OK\r\nContent-Length: 5\r\n\r\nhello"],
         [OK + b"Content-Length: 5\r\n\r\nhelloHTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nevil"],
         [OK + b"Content-Length: 5\r\n\r\nhello", b"HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nevil"],
         [OK + b"Content-Length: 5\r\n\r\nhello and no response"],
+        [OK + b"Content-Length: 5\r\n\r\nhelloHTTP/1.1 000 X\r\n\r\n"],
+        [OK + b"Content-Length: 5\r\n\r\nhello" + SWITCH],
+        [CLOSE + b"Content-Length: 5\r\n\r\nhelloHTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nevil"],
+        [CLOSE + b"Content-Length: 5\r\n\r\nhello" + SWITCH],
+        [CLOSE + b"Content-Length: 5\r\n\r\nhello and no response"],
+        [CLOSE + b"Transfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n0\r\n\r\n5\r\nagain\r\n0\r\n\r\n"],
+        [CONTINUE_AND_CLOSE + OK + b"Content-Length: 5\r\n\r\nhello"],
+        [CONTINUE_AND_CLOSE, OK + b"Content-Length: 5\r\n\r\nhello"],
+        [CONTINUE_AND_CLOSE + CLOSE + b"Content-Length: 5\r\n\r\nhello"],
     ],
 )
-async def test_a_connection_with_unrequested_bytes_is_not_used_again(pieces: list[bytes]) -> None:
+async def test_a_connection_with_unrequested_bytes_or_a_close_is_not_used_again(pieces: list[bytes]) -> None:
     script = Script(pieces)
     assert await fetch_twice(script) == [b"hello", b"hello"]
     assert [len(requests) for requests in script.connections] == [1, 1]
@@ -102,7 +114,7 @@ async def test_a_body_without_a_length_ends_with_its_connection() -> None:
         ([CHUNKED + b"five\r\nhello\r\n"], "chunk size"),
         ([b"SSH-2.0-OpenSSH_9.2\r\n"], "HTTP"),
         ([OK + b"Content-Length: 5\r\nContent-Length: 6\r\n\r\nhello"], "Content-Length"),
-        ([b"HTTP/1.1 101 X\r\nConnection: upgrade\r\nUpgrade: x\r\n\r\n"], "switched protocols"),
+        ([SWITCH], "switched protocols"),
         ([b"HTTP/1.1 099 X\r\nContent-Length: 4\r\n\r\nevil" + OK + b"\r\nhello"], "status 099 is not valid"),
         ([b"HTTP/1.1 000 X\r\n\r\n", OK + b"\r\nhello"], "status 000 is not valid"),
         ([CHUNKED + b"0\r\nX: " + b"x" * http11.MAX_FRAMING_BYTES * 2], "without a body"),
