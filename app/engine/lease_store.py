@@ -20,9 +20,10 @@ LIST_PROCESSES = "SELECT * FROM list_processes($1)"
 LOCKED = "SELECT id FROM locked_processes()"
 # A process that was silent for a minute is presumed dead, as for its leases.
 HEARTBEATS = "SELECT id, heartbeat_at FROM processes WHERE ended_at IS NULL"
+# Without a lease, too: a release does not raise the epoch, and a commit checks nothing else.
 FENCE_TENANT = """
 UPDATE queries SET lease_epoch = lease_epoch + 1, lease_owner = NULL, lease_expires_at = NULL
- WHERE tenant_id = $1 AND status = 'running' AND lease_owner IS NOT NULL
+ WHERE tenant_id = $1 AND status = 'running'
 """
 CLOSED_TENANTS = "SELECT tenant_id FROM closed_tenants()"
 CULPRITS = "SELECT tenant_id AS tenant, id AS query_id, epoch, deaths, own_deaths FROM culprits($1)"
@@ -124,7 +125,7 @@ async def heartbeats(connection: Any) -> dict[str, datetime]:
 
 
 async def fence_tenant(connection: Any, *, tenant: str) -> None:
-    """Take the leases of all queries of a tenant, over a connection of the schema's owner."""
+    """End the leases of all queries of a tenant, those that were released included, over a connection of the schema's owner."""
     await connection.execute(FENCE_TENANT, tenant)
 
 

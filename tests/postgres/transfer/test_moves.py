@@ -20,7 +20,9 @@ from app.base.ids import new_id
 from app.base.keys import cell_of_key, new_key
 from app.base.postgres.migrate import migrate
 from app.deployment import Deployment, open_blobs
-from app.engine import parking
+from app.engine import lease_store, parking
+from app.events import CustomEvent
+from app.journal.models import Entry, Lease, LeaseLost, Scope, event
 from app.transfer import encryption, moving
 from app.transfer.errors import TransferError
 from tests.postgres.transfer.test_transfer import OTHER_MASTER, count_rows, load, read_rows, save
@@ -128,6 +130,20 @@ async def test_a_tenant_is_parked_redirected_and_comes_back(
 
 async def answers(caller: Caller, status: int) -> bool:
     return (await caller.get("/queries")).status_code == status
+
+
+async def test_the_holder_of_a_released_lease_writes_nothing_once_the_tenant_is_parked(
+    idle: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(parking, "MAX_TRANSACTION_S", -1.0)
+    await idle.api.register(specs.mock())
+    query = (await idle.api.submit())["id"]
+    (claim,) = await lease_store.claim(idle.services.db, owner="me", limit=1, lease_s=10.0)
+    await lease_store.release(idle.services.db, owner="me", leases=[("acme", query, claim.epoch)])
+    await moving.park("acme", dsn=idle.site.dsn)
+    entry = Entry([event(Scope(query, "thr", "wrk", None, "solo"), CustomEvent, event_type="x", data={})])
+    with pytest.raises(LeaseLost):
+        await idle.services.journal.commit(Lease("acme", query, claim.epoch, 1e12), entry)
 
 
 @dataclass
