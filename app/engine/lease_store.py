@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Literal
 
@@ -12,14 +13,16 @@ from app.journal.models import Lease
 
 CLAIM = "SELECT tenant_id AS tenant, id AS query_id, epoch, lost, share, load_failures FROM claim_queries($1, $2, $3, $4, $5)"
 RELEASE = "SELECT release_leases($1, $2, $3, $4)"
-REPORT = "SELECT id FROM report_process($1, $2, $3, $4, $5)"
+REPORT = "SELECT id FROM report_process($1, $2, $3, $4, $5, $6)"
 REGISTER = "SELECT register_process($1, $2, $3, $4, $5)"
 END_PROCESS = "SELECT end_process($1, $2, $3, $4) AS news"
 PRESUME_DEAD = "SELECT presume_dead($1) AS n"
 LIST_PROCESSES = "SELECT * FROM list_processes($1)"
 LOCKED = "SELECT id FROM locked_processes()"
 # A process that was silent for a minute is presumed dead, as for its leases.
-HEARTBEATS = "SELECT id, heartbeat_at FROM processes WHERE ended_at IS NULL"
+HEARTBEATS = (
+    "SELECT id, heartbeat_at AS at, $1 = ANY (closing) AS is_closing FROM processes WHERE ended_at IS NULL"
+)
 # Without a lease, too: a release does not raise the epoch, and a commit checks nothing else.
 FENCE_TENANT = """
 UPDATE queries SET lease_epoch = lease_epoch + 1, lease_owner = NULL, lease_expires_at = NULL
@@ -105,13 +108,19 @@ async def register_process(
 
 
 async def report_process(
-    db: Database, *, id: str, leases: Sequence[HeldLease], lease_s: float | None
+    db: Database,
+    *,
+    id: str,
+    leases: Sequence[HeldLease],
+    lease_s: float | None,
+    closing: Sequence[str] = (),
 ) -> set[str]:
-    """Write a heartbeat and renew `leases`; return the ids of the queries that are still held.
+    """Write a heartbeat and renew `leases`; return the ids of the queries that are still held. `closing`: the closed tenants
+    whose queries the process is still stopping.
 
     Leases of this process that are not among them are released: the response to their claim was lost.
     """
-    return {r["id"] for r in await db.call(REPORT, id, *_columns(leases), lease_s)}
+    return {r["id"] for r in await db.call(REPORT, id, *_columns(leases), lease_s, list(closing))}
 
 
 async def closed_tenants(db: Database) -> frozenset[str]:
@@ -119,9 +128,18 @@ async def closed_tenants(db: Database) -> frozenset[str]:
     return frozenset(row["tenant_id"] for row in await db.call(CLOSED_TENANTS))
 
 
-async def heartbeats(connection: Any) -> dict[str, datetime]:
+@dataclass(frozen=True, slots=True)
+class ProcessHeartbeat:
+    """The last heartbeat of a process. `is_closing`: it was still stopping the queries of a tenant."""
+
+    at: datetime
+    is_closing: bool
+
+
+async def heartbeats(connection: Any, *, tenant: str) -> dict[str, ProcessHeartbeat]:
     """Return the last heartbeat of each process that may still write, over a connection of the schema's owner."""
-    return {row["id"]: row["heartbeat_at"] for row in await connection.fetch(HEARTBEATS)}
+    rows = await connection.fetch(HEARTBEATS, tenant)
+    return {row["id"]: ProcessHeartbeat(row["at"], row["is_closing"]) for row in rows}
 
 
 async def fence_tenant(connection: Any, *, tenant: str) -> None:

@@ -19,27 +19,28 @@ WAIT_S: Final = 90.0
 async def wait_until_parked(connection: Any, tenant: str) -> None:
     """Return once nothing of a parked tenant can be written any more. `connection` belongs to the owner of the schema.
 
-    Each process closes the tenant before its next heartbeat (`Worker`). A transaction that it had begun before ends within
-    `MAX_TRANSACTION_S`. Raise Unavailable if a process lives and does not report.
+    Each process closes the tenant before its next heartbeat, or that heartbeat says that it is still stopping the tenant's
+    queries (`Worker`) and does not count. A transaction that it had begun before ends within `MAX_TRANSACTION_S`. Raise
+    Unavailable if a process lives and does not report, or does not stop the queries.
     """
-    last = await lease_store.heartbeats(connection)
+    last = await lease_store.heartbeats(connection, tenant=tenant)
     left = dict.fromkeys(last, HEARTBEATS_TO_SEE)
     deadline = time.monotonic() + WAIT_S
     while any(left.values()):
         if time.monotonic() >= deadline:
             silent = ", ".join(sorted(id for id, count in left.items() if count))
             raise Unavailable(
-                f"These processes do not report: {silent}. The tenant stays parked. Stop these processes, wait a minute, "
-                "and export again; or run `plangate tenants resume`."
+                f"These processes do not report that they have released the tenant: {silent}. It stays parked. Stop these "
+                "processes, wait a minute, and export again; or run `plangate tenants resume`."
             )
         await asyncio.sleep(POLL_S)
-        current = await lease_store.heartbeats(connection)
+        current = await lease_store.heartbeats(connection, tenant=tenant)
         for id in list(left):
             if id not in current:
                 del left[id]  # it has ended
-            elif current[id] > last[id] and left[id]:
+            elif current[id].at > last[id].at and left[id]:
                 last[id] = current[id]
-                left[id] -= 1
+                left[id] -= not current[id].is_closing
     if last:
         await asyncio.sleep(MAX_TRANSACTION_S + 1)
     await lease_store.fence_tenant(connection, tenant=tenant)

@@ -117,9 +117,14 @@ class ProcessRecord:
         )
         self.registered = True
 
-    async def report(self, leases: Sequence[tuple[str, str, int]], lease_s: float) -> set[str]:
-        """Write a heartbeat and renew `leases`; return the ids that this process still holds. Raise Unavailable."""
-        return await lease_store.report_process(self._db, id=self.id, leases=leases, lease_s=lease_s)
+    async def report(
+        self, leases: Sequence[tuple[str, str, int]], lease_s: float, closing: Sequence[str] = ()
+    ) -> set[str]:
+        """Write a heartbeat and renew `leases`; return the ids that this process still holds. `closing`: the closed tenants
+        whose queries it is still stopping. Raise Unavailable."""
+        return await lease_store.report_process(
+            self._db, id=self.id, leases=leases, lease_s=lease_s, closing=closing
+        )
 
     async def find_deaths(self) -> int:
         """Record the deaths of other processes that can be known by now; return how many. Raises Unavailable."""

@@ -97,6 +97,7 @@ class Worker:
         self._running: dict[str, ActiveQuery] = {}
         self._hint = asyncio.Event()
         self._tasks: list[asyncio.Task[None]] = []
+        self._closing: dict[str, asyncio.Task[None]] = {}  # by closed tenant: stops its queries
         self._reserved = 0
         self._draining = False
         self._take_over_listeners: list[Callable[[str, str], None]] = []
@@ -188,6 +189,8 @@ class Worker:
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
+        # They end soon: every query that they wait for has ended.
+        await asyncio.gather(*self._closing.values(), return_exceptions=True)
         await self._release(left)
         await self._process.end()
 
@@ -306,12 +309,27 @@ class Worker:
                 self._compare(one, known.get(one.lease.query_id))
 
     async def _close_tenants(self) -> None:
-        """Stop working for tenants that are being moved. The next heartbeat says that this is done, so it comes first."""
+        """Stop working for tenants that are being moved. The next heartbeat says for which of them this is not done yet.
+
+        A query may take long to stop, and the heartbeat must not wait for it: the leases of all tenants would expire.
+        """
         closed = await lease_store.closed_tenants(self._db)
-        runs = [r for r in self._running.values() if r.lease.tenant in closed]
-        if runs:
+        for tenant, task in list(self._closing.items()):
+            if task.done():
+                del self._closing[tenant]
+        for tenant in closed - self._closing.keys():
+            runs = [r for r in self._running.values() if r.lease.tenant == tenant]
+            if runs:
+                task = asyncio.create_task(self._stop_for_move(tenant, runs), name=f"close-{tenant}")
+                self._closing[tenant] = task
+        # Queries use the database until they stop. A tenant that was closed before such a query began stays closed.
+        self._db.closed_tenants = closed & ((closed - self._closing.keys()) | self._db.closed_tenants)
+
+    async def _stop_for_move(self, tenant: str, runs: Sequence[ActiveQuery]) -> None:
+        try:
             await self._release(await self._stop_runs(runs, PARK_GRACE_S))
-        self._db.closed_tenants = closed
+        except Exception:  # heartbeats release the leases of queries that do not run any more
+            log.exception("worker.close_failed", tenant=tenant)
 
     async def _check_promotion(self) -> None:
         if self._promotions is not None:
@@ -319,7 +337,7 @@ class Worker:
 
     async def _report(self, running: Sequence[ActiveQuery]) -> None:
         leases = [(r.lease.tenant, r.lease.query_id, r.lease.epoch) for r in running if not r.lease.lost]
-        await self._process.report(leases, self.lease_s)
+        await self._process.report(leases, self.lease_s, list(self._closing))
 
     def _compare(self, running: ActiveQuery, head: QueryHead | None) -> None:
         if self._running.get(running.lease.query_id) is not running:

@@ -1,7 +1,9 @@
 -- Record a heartbeat. The clock of writable time advances; the leases that the process lost meanwhile say nothing about
 -- their queries; its leases are renewed; and leases that it does not know of, because the response to its claim was lost,
 -- are released. Return the ids of the queries that it still holds. p_lease_s is NULL for a process that runs no queries.
-CREATE OR REPLACE FUNCTION report_process(p_id text, p_tenants text[], p_ids text[], p_epochs bigint[], p_lease_s float8)
+-- p_closing: the closed tenants whose queries the process is still stopping.
+CREATE OR REPLACE FUNCTION report_process(p_id text, p_tenants text[], p_ids text[], p_epochs bigint[], p_lease_s float8,
+                                          p_closing text[])
 RETURNS TABLE (id text) LANGUAGE plpgsql SECURITY DEFINER SET search_path = public, pg_temp AS $$
 #variable_conflict use_column
 BEGIN
@@ -10,7 +12,7 @@ BEGIN
      WHERE only_row = (SELECT only_row FROM writable_time WHERE ticked_at < clock_timestamp() - interval '0.9 s'
                           FOR UPDATE SKIP LOCKED);
     UPDATE processes p SET heartbeat_at = clock_timestamp(), heartbeat_ms = (SELECT elapsed_ms FROM writable_time),
-           ended_at = NULL, end_reason = NULL
+           ended_at = NULL, end_reason = NULL, closing = p_closing
      WHERE p.id = p_id;
     DELETE FROM lost_leases l WHERE l.process_id = p_id;
     IF p_lease_s IS NULL THEN RETURN; END IF;

@@ -11,6 +11,7 @@ CREATE TABLE processes (
     started_at timestamptz NOT NULL DEFAULT clock_timestamp(),
     heartbeat_at timestamptz NOT NULL DEFAULT clock_timestamp(),
     heartbeat_ms bigint NOT NULL,           -- writable_time.elapsed_ms at the last heartbeat
+    closing text[] NOT NULL DEFAULT '{}',   -- closed tenants whose queries it was still stopping at the last heartbeat
     ended_at timestamptz,
     -- stopped: it reported that, or its parent asked it to stop. died: its parent saw it exit, or its lock was free.
     -- presumed_dead: silent for a minute of writable time; taken back when it reports again.

@@ -16,6 +16,7 @@ class ScriptedDatabase:
 
     def __init__(self, rows: Mapping[str, Sequence[Mapping[str, Any]]] | None = None) -> None:
         self.metrics = Metrics()
+        self.closed_tenants: frozenset[str] = frozenset()
         self.calls: list[tuple[str, tuple[Any, ...]]] = []
         self._rows = rows or {}
 

@@ -20,7 +20,8 @@ from app.base.ids import new_id
 from app.base.keys import cell_of_key, new_key
 from app.base.postgres.migrate import migrate
 from app.deployment import Deployment, open_blobs
-from app.engine import lease_store, parking
+from app.engine import lease_store, parking, worker
+from app.engine.worker import ActiveQuery
 from app.events import CustomEvent
 from app.journal.models import Entry, Lease, LeaseLost, Scope, event
 from app.transfer import encryption, moving
@@ -144,6 +145,117 @@ async def test_the_holder_of_a_released_lease_writes_nothing_once_the_tenant_is_
     entry = Entry([event(Scope(query, "thr", "wrk", None, "solo"), CustomEvent, event_type="x", data={})])
     with pytest.raises(LeaseLost):
         await idle.services.journal.commit(Lease("acme", query, claim.epoch, 1e12), entry)
+
+
+@dataclass
+class SlowQueries:
+    """Stands for runs that end when `over` is set, those of acme also when it is set after they were canceled."""
+
+    over: asyncio.Event = field(default_factory=asyncio.Event)
+    canceled: asyncio.Event = field(default_factory=asyncio.Event)
+
+    async def advance(self, running: ActiveQuery) -> None:
+        try:
+            await self.over.wait()
+        except asyncio.CancelledError:
+            if running.lease.tenant == "acme":
+                self.canceled.set()
+                await self.over.wait()
+            raise
+
+
+async def run_slow_queries(running: World, monkeypatch: pytest.MonkeyPatch) -> SlowQueries:
+    """Let a query of each of two tenants run."""
+    slow = SlowQueries()
+    monkeypatch.setattr(running.services.worker, "_advance", slow.advance)
+    for tenant, caller in (("acme", running.api), ("other", running.other)):
+        await caller.register(specs.mock(tenant=tenant))
+        await caller.submit()
+    await eventually(lambda: runs_two(running), "both queries run")
+    return slow
+
+
+async def runs_two(running: World) -> bool:
+    return running.services.worker.busy == 2
+
+
+LEASES = """
+SELECT tenant_id, lease_epoch, lease_owner IS NOT NULL AND lease_expires_at > clock_timestamp() AS is_held
+  FROM queries WHERE status = 'running' ORDER BY tenant_id
+"""
+
+
+async def read_leases(site: Deployment) -> dict[str, tuple[int, bool]]:
+    """Return the epoch of each tenant's query, and whether a process holds it."""
+    async with as_superuser(site) as connection:
+        return {r["tenant_id"]: (r["lease_epoch"], r["is_held"]) for r in await connection.fetch(LEASES)}
+
+
+async def test_a_query_that_is_slow_to_stop_costs_no_tenant_its_leases(
+    quick: World, site: Deployment, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(parking, "MAX_TRANSACTION_S", -1.0)
+    monkeypatch.setattr(worker, "PARK_GRACE_S", 0.1)
+    slow = await run_slow_queries(quick, monkeypatch)
+    async with world(site, quick.operator_key, limits=QUICK, lease_s=1.0):  # takes over what expires
+        parked = asyncio.create_task(moving.park("acme", dsn=site.dsn))
+        await slow.canceled.wait()
+        for _ in range(15):
+            await asyncio.sleep(0.2)
+            assert await read_leases(site) == {"acme": (1, True), "other": (1, True)}
+        assert not parked.done()
+        async with quick.services.db.transaction("acme"):
+            pass
+        slow.over.set()
+        async with asyncio.timeout(10):
+            await parked
+    with pytest.raises(TenantNotReady):
+        async with quick.services.db.transaction("acme"):
+            pass
+    assert (await read_leases(site))["acme"] == (2, False)
+
+
+async def test_a_tenant_is_parked_although_its_leases_cannot_be_given_back(
+    quick: World, site: Deployment, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def fail(*_: object, **__: object) -> None:
+        raise RuntimeError("for the test")
+
+    monkeypatch.setattr(parking, "MAX_TRANSACTION_S", -1.0)
+    monkeypatch.setattr(worker, "PARK_GRACE_S", 0.1)
+    slow = await run_slow_queries(quick, monkeypatch)
+    with monkeypatch.context() as patch:
+        patch.setattr(lease_store, "release", fail)
+        parked = asyncio.create_task(moving.park("acme", dsn=site.dsn))
+        await slow.canceled.wait()
+        slow.over.set()
+        async with asyncio.timeout(10):
+            await parked
+    assert (await read_leases(site))["acme"] == (2, False)
+
+
+async def test_a_process_can_stop_while_a_tenant_is_parked(
+    site: Deployment, cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(parking, "MAX_TRANSACTION_S", -1.0)
+    monkeypatch.setattr(worker, "PARK_GRACE_S", 60.0)
+    async with world(site, cluster.operator_key, limits=QUICK, lease_s=1.0) as running:
+        slow = await run_slow_queries(running, monkeypatch)
+        parked = asyncio.create_task(moving.park("acme", dsn=site.dsn))
+        await eventually(lambda: is_closing(site), "the process stops the tenant's queries")
+        slow.canceled.clear()
+        stopped = asyncio.create_task(running.services.worker.drain(grace_s=0))
+        await slow.canceled.wait()
+        slow.over.set()
+        async with asyncio.timeout(5):
+            await stopped
+            await parked
+    assert await read_leases(site) == {"acme": (2, False), "other": (1, False)}
+
+
+async def is_closing(site: Deployment) -> bool:
+    async with as_superuser(site) as connection:
+        return bool(await connection.fetchval("SELECT bool_or(closing = '{acme}') FROM processes"))
 
 
 @dataclass
