@@ -224,9 +224,27 @@ def resume_tenant(tenant: str, data_dir: DataDir = None) -> None:
 
 
 @tenants.command("remove")
-def remove_tenant(tenant: str, data_dir: DataDir = None) -> None:
+def remove_tenant(
+    tenant: str,
+    keep_bodies: Annotated[
+        bool,
+        typer.Option(
+            "--keep-bodies",
+            help="Delete no bodies of files: the other cell keeps its bodies in the same place.",
+        ),
+    ] = False,
+    yes: Annotated[bool, typer.Option("--yes", help="Delete what is shown without asking.")] = False,
+    data_dir: DataDir = None,
+) -> None:
     """Delete everything of a tenant that was moved to another cell, its keys included."""
-    asyncio.run(transfers.remove(settings(data_dir=data_dir), tenant))
+    configured = settings(data_dir=data_dir)
+    for line in transfers.describe_removal(configured, tenant, keep_bodies=keep_bodies):
+        typer.echo(line)
+    if not yes:
+        if not sys.stdin.isatty():
+            raise Invalid("Not a terminal: pass --yes to delete what is shown.")
+        typer.confirm("Delete this?", abort=True)
+    asyncio.run(transfers.remove(configured, tenant, keep_bodies=keep_bodies))
     typer.echo(f"The tenant {tenant} is removed.")
 
 

@@ -51,11 +51,7 @@ class _OpenDeployment:
 
 @contextlib.asynccontextmanager
 async def _open_site(settings: Settings) -> AsyncIterator[_OpenDeployment]:
-    if settings.database_url is not None and settings.blobs is None:
-        raise TransferError(
-            "PLANGATE_BLOBS is needed with DATABASE_URL: where the service keeps the bodies of files, a directory or "
-            "s3://bucket/prefix."
-        )
+    _check_blobs(settings)
     site = await asyncio.to_thread(find_deployment, settings)
     try:
         await prepare_database(site, wait_s=0)
@@ -75,6 +71,14 @@ async def _open_site(settings: Settings) -> AsyncIterator[_OpenDeployment]:
             await db.aclose()
     finally:
         await asyncio.to_thread(site.release)
+
+
+def _check_blobs(settings: Settings) -> None:
+    if settings.database_url is not None and settings.blobs is None:
+        raise TransferError(
+            "PLANGATE_BLOBS is needed with DATABASE_URL: where the service keeps the bodies of files, a directory or "
+            "s3://bucket/prefix."
+        )
 
 
 async def export(
@@ -120,6 +124,10 @@ async def _check_chains(site: _OpenDeployment, tenant: str) -> None:
 async def import_file(settings: Settings, file: Path, passphrase: str, *, with_secrets: bool) -> list[str]:
     """Import the file of a tenant. Return what to print. Raises TransferError."""
     async with _open_site(settings) as site:
+        if (
+            settings.cell is not None
+        ):  # first: from now on, another cell that uses this store must not delete bodies in it
+            await moving.mark_blobs(settings.cell, blobs=site.blobs)
         imported = await import_tenant(
             file,
             passphrase,
@@ -172,11 +180,25 @@ async def redirect(settings: Settings, tenant: str, cell: str) -> None:
         await moving.redirect(tenant, cell, dsn=site.deployment.migrate_dsn)
 
 
-async def remove(settings: Settings, tenant: str) -> None:
+def describe_removal(settings: Settings, tenant: str, *, keep_bodies: bool) -> list[str]:
+    """Return what `remove` is about to delete. Raises TransferError."""
+    _check_blobs(settings)
+    where = settings.blobs or str(settings.data_dir / "blobs")
+    if keep_bodies:
+        return [f"Deletes all rows of the tenant {tenant}. The bodies of its files stay in {where}."]
+    return [
+        f"Deletes all rows of the tenant {tenant}, and the bodies of its files in {where}.",
+        "If the cell that it was moved to keeps its bodies there, too, it loses them: then use --keep-bodies.",
+    ]
+
+
+async def remove(settings: Settings, tenant: str, *, keep_bodies: bool) -> None:
     """Delete what is left of a tenant that was moved. Raises TransferError."""
     require_database(settings)
     async with _open_site(settings) as site:
-        await moving.remove(tenant, dsn=site.deployment.migrate_dsn, blobs=site.blobs)
+        await moving.remove(
+            tenant, dsn=site.deployment.migrate_dsn, blobs=site.blobs, keep_bodies=keep_bodies
+        )
 
 
 def _check(tenant: str, passphrase: str) -> None:

@@ -42,6 +42,11 @@ async def redirect_tenant(connection: Any, tenant: str, cell: str) -> None:
     await _change(connection, tenant, ("parked", "moved"), "moved", cell)
 
 
+async def cell_of_moved_tenant(connection: Any, tenant: str) -> str | None:
+    """Return the cell that a tenant was moved to, or None if it was not moved."""
+    return await store.cell_of_moved_tenant(connection, tenant=tenant)
+
+
 async def finish_import(connection: Any, tenant: str) -> None:
     """Show a tenant whose rows are all here, and let its queries run. Its cursors are of a new history."""
     await store.finish_import(connection, tenant=tenant, history=secrets.randbits(62))

@@ -29,6 +29,7 @@ CHANGE_STATE = """
 UPDATE tenants SET state = $3, moved_to = $4 WHERE tenant_id = $1 AND state = ANY ($2) RETURNING state
 """
 STATE = "SELECT state FROM tenants WHERE tenant_id = $1"
+MOVED_TO = "SELECT moved_to FROM tenants WHERE tenant_id = $1 AND state = 'moved'"
 VALID_KEYS = """
 SELECT id, principal, scopes, tools, created_at, created_by, expires_at, revoked_at FROM api_keys
  WHERE tenant_id = $1 AND revoked_at IS NULL AND (expires_at IS NULL OR expires_at > now()) ORDER BY id
@@ -138,6 +139,12 @@ async def tenant_state(connection: Any, *, tenant: str) -> str | None:
     """Return the state of a tenant, over a connection of the schema's owner, or None if there is no such tenant."""
     state: str | None = await connection.fetchval(STATE, tenant)
     return state
+
+
+async def cell_of_moved_tenant(connection: Any, *, tenant: str) -> str | None:
+    """Return the cell that a tenant was moved to, over a connection of the schema's owner, or None if it was not moved."""
+    cell: str | None = await connection.fetchval(MOVED_TO, tenant)
+    return cell
 
 
 async def valid_keys(tx: Tx) -> list[ApiKey]:

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
-from app.base.blobs.store import BlobStore
+import hashlib
+from typing import Final
+
+from app.base.blobs.store import BlobLost, BlobStore
 from app.engine.parking import wait_until_parked
 from app.tenancy import moves
 from app.transfer import store
 from app.transfer.errors import TransferError
 from app.transfer.tables import DELETION_ORDER
+
+_MARKS: Final = "/cells"
+"""Stands for a tenant in the names of marks; no tenant has such an id."""
 
 
 async def park(tenant: str, *, dsn: str) -> None:
@@ -32,10 +38,35 @@ async def redirect(tenant: str, cell: str, *, dsn: str) -> None:
         await moves.redirect_tenant(connection, tenant, cell)
 
 
-async def remove(tenant: str, *, dsn: str, blobs: BlobStore) -> None:
+async def mark_blobs(cell: str, *, blobs: BlobStore) -> None:
+    """Write into the blob store that this cell keeps bodies there. Raise StoreUnavailable."""
+    async with blobs.spool() as spool:
+        await spool.write(_mark(cell))
+        await blobs.keep(_MARKS, spool)
+
+
+async def _are_blobs_of(cell: str, blobs: BlobStore) -> bool:
+    mark = _mark(cell)
+    try:
+        async for _ in blobs.read(_MARKS, hashlib.sha256(mark).digest(), len(mark)):
+            pass
+    except BlobLost:
+        return False
+    return True
+
+
+def _mark(cell: str) -> bytes:
+    return f"The cell {cell} of Plangate keeps bodies here.\n".encode()
+
+
+async def remove(tenant: str, *, dsn: str, blobs: BlobStore, keep_bodies: bool = False) -> None:
     """Delete everything of a tenant that was moved to another cell, its bodies first. It can be repeated.
 
-    Raise TransferError if the tenant was not moved, StoreUnavailable if the blob store does not work.
+    With `keep_bodies`, delete only its rows: a body has the same name in every deployment, so cells that share a blob store
+    share the bodies of a tenant that moved.
+
+    Raise TransferError if the tenant was not moved, or the other cell marked the blob store as its own; StoreUnavailable if
+    the blob store does not work.
     """
     async with store.open_session(dsn, tenant) as connection:
         state = await store.state(connection, tenant)
@@ -44,7 +75,14 @@ async def remove(tenant: str, *, dsn: str, blobs: BlobStore) -> None:
                 f"The tenant {tenant!r} {'does not exist' if state is None else 'was not moved'}: nothing was deleted. Only "
                 "a tenant that `plangate tenants redirect` sent to another cell can be removed."
             )
-        async with connection.transaction(readonly=True):
-            async for row in store.bodies(connection, tenant):
-                await blobs.delete(tenant, row["digest"])
+        if not keep_bodies:
+            cell = await moves.cell_of_moved_tenant(connection, tenant)
+            if cell is not None and await _are_blobs_of(cell, blobs):
+                raise TransferError(
+                    f"The cell {cell!r} keeps the bodies of its files in the same blob store, so nothing was deleted: it would "
+                    f"lose those of {tenant!r}. To delete only the rows, run the command with --keep-bodies."
+                )
+            async with connection.transaction(readonly=True):
+                async for row in store.bodies(connection, tenant):
+                    await blobs.delete(tenant, row["digest"])
         await store.delete_tenant(connection, tenant, DELETION_ORDER)

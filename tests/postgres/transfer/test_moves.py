@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import math
+import os
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
@@ -13,20 +14,26 @@ from typing import Any
 
 import asyncpg
 import pytest
+from click.testing import Result
+from typer.testing import CliRunner
 
 from app.assembly import FeatureLimits
 from app.base.errors import Conflict, NotFound, TenantNotReady
 from app.base.ids import new_id
 from app.base.keys import cell_of_key, new_key
 from app.base.postgres.migrate import migrate
-from app.deployment import Deployment, open_blobs
+from app.base.sealing import derive_key
+from app.commands import admin, transfers
+from app.commands.main import cli
+from app.deployment import Deployment, open_blobs, prepare_blobs
 from app.engine import lease_store, parking, worker
 from app.engine.worker import ActiveQuery
 from app.events import CustomEvent
 from app.journal.models import Entry, Lease, LeaseLost, Scope, event
+from app.settings import Settings
 from app.transfer import encryption, moving
 from app.transfer.errors import TransferError
-from tests.postgres.transfer.test_transfer import OTHER_MASTER, count_rows, load, read_rows, save
+from tests.postgres.transfer.test_transfer import OTHER_MASTER, PASSPHRASE, count_rows, load, read_rows, save
 from tests.support import specs
 from tests.support.client import Caller, eventually, good, refused
 from tests.support.cluster import Cluster, superuser_dsn
@@ -145,6 +152,60 @@ async def test_the_holder_of_a_released_lease_writes_nothing_once_the_tenant_is_
     entry = Entry([event(Scope(query, "thr", "wrk", None, "solo"), CustomEvent, event_type="x", data={})])
     with pytest.raises(LeaseLost):
         await idle.services.journal.commit(Lease("acme", query, claim.epoch, 1e12), entry)
+
+
+@pytest.mark.parametrize("is_shared", [True, False])
+async def test_bodies_that_another_cell_uses_are_not_deleted(
+    cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_shared: bool
+) -> None:
+    for variable in [name for name in os.environ if name.startswith("PLANGATE_")]:
+        monkeypatch.delenv(variable)
+    sites = [await cluster.empty() for _ in range(2)]
+    folders = [tmp_path / "eu1", tmp_path / ("eu1" if is_shared else "eu2")]
+    file = tmp_path / "acme.tenant"
+    prepare_blobs(str(folders[0]))
+    here, there = (
+        Settings(database_url=site.dsn, secret_key=f"{n}" * 32, blobs=str(folder), cell=f"eu{n}")
+        for n, (site, folder) in enumerate(zip(sites, folders, strict=True), 1)
+    )
+    served = [
+        replace(site, master=derive_key(str(n).encode() * 32, "master"), blobs=str(folder))
+        for n, (site, folder) in enumerate(zip(sites, folders, strict=True), 1)
+    ]
+    await admin.create_tenant(here, "acme", None, None)
+    key = await admin.create_key(here, "acme", "ann", ["admin"], None)
+    async with world(served[0], key, with_worker=False) as running:
+        thread = (await running.operator().do("/threads", {}))["id"]
+        path = f"/threads/{thread}/files/a.md"
+        good(await running.operator().request("PUT", path, content=b"one"))
+
+    async def remove(*options: str) -> Result:
+        return await asyncio.to_thread(CliRunner().invoke, cli, ["tenants", "remove", "acme", *options])
+
+    await transfers.export(here, "acme", file, PASSPHRASE, with_secrets=True, park=True)
+    await transfers.import_file(there, file, PASSPHRASE, with_secrets=True)
+    await transfers.redirect(here, "acme", "eu2")
+    monkeypatch.setenv("DATABASE_URL", sites[0].dsn)
+    monkeypatch.setenv("PLANGATE_SECRET_KEY", "1" * 32)
+    monkeypatch.setenv("PLANGATE_BLOBS", str(folders[0]))
+    before = {name: count for name, count in (await count_rows(sites[0])).items() if count}
+    asked = await remove()
+    assert f"the bodies of its files in {folders[0]}." in asked.output
+    assert "pass --yes" in str(asked.exception)
+    assert {name: count for name, count in (await count_rows(sites[0])).items() if count} == before
+    if is_shared:
+        refusal = await remove("--yes")
+        assert "The cell 'eu2' keeps the bodies" in str(refusal.exception)
+        assert {name: count for name, count in (await count_rows(sites[0])).items() if count} == before
+        assert (await remove("--yes", "--keep-bodies")).exit_code == 0
+    else:
+        assert (await remove("--yes")).exit_code == 0
+        assert not [path for path in folders[0].rglob("*") if path.is_file()]
+    assert sum((await count_rows(sites[0])).values()) == 0
+    async with world(served[1], key, with_worker=False) as running:
+        assert (await running.operator().get(path)).content == b"one"
+    for site in sites:
+        await cluster.drop(site)
 
 
 @dataclass
