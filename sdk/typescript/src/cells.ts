@@ -10,12 +10,19 @@ export async function followCell(
   [input, init]: Sent,
   resend: (cell: string, input: RequestInfo | URL, init?: RequestInit) => Sent | undefined,
 ): Promise<Response> {
-  const kept = input instanceof Request ? input.clone() : input; // a body can be sent once
-  const response = await fetch(input, init);
+  const next = await repeatable(input);
+  const response = await fetch(next(), init);
   if (response.status !== 421) return response;
   const cell = await cellOf(response);
-  const again = cell === undefined ? undefined : resend(cell, kept, init);
+  const again = cell === undefined ? undefined : resend(cell, next(), init);
   return again === undefined ? response : await fetch(...again);
+}
+
+/** Return a function that gives the same request each time. A body can be sent once, and browsers send a clone as a stream. */
+async function repeatable(input: RequestInfo | URL): Promise<() => RequestInfo | URL> {
+  if (!(input instanceof Request) || input.method === "GET" || input.method === "HEAD") return () => input;
+  const body = await input.arrayBuffer();
+  return () => (body.byteLength > 0 ? new Request(input, { body }) : new Request(input));
 }
 
 /** Name the cell for the balancer in front of the page's own service, before there is a cookie of that cell. */

@@ -143,7 +143,7 @@ def test_work_stops_after_a_promotion_that_may_have_lost_commits(house: Replicat
 
     recovered = run("app", "recover", "--data-dir", str(house.data_dir), env={**os.environ, **house.env})
     assert recovered.returncode == 0, recovered.stderr
-    assert "Unknown outcomes: 1 actions and 0 tool calls, of 1 queries." in recovered.stdout
+    assert "Unknown outcomes: 1 actions and 0 tool calls in 1 queries." in recovered.stdout
     assert settle(house, reader) == 1, "the result of the other one has arrived"
     judge(house, reader, ledger)
     assert set(arrivals(ledger, reader.query_id).values()) == {1}

@@ -1,1 +1,0 @@
-import{a,b,c}from"./chunk-C2EA6OMT.js";import"./chunk-P7SE45MZ.js";import"./chunk-SAQAKRPH.js";import"./chunk-2QF3HB67.js";import"./chunk-CHIMO6KF.js";export{a as Preview,b as TextPreview,c as parseCsv};

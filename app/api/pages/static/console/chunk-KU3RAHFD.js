@@ -1,0 +1,1 @@
+import{a,b,c}from"./chunk-C5TQDNNB.js";import"./chunk-OX26DAKX.js";import"./chunk-ZIPXHKSM.js";import"./chunk-PYVZE24K.js";import"./chunk-2MV6QQVC.js";export{a as Preview,b as TextPreview,c as parseCsv};
