@@ -155,14 +155,14 @@ def refused(response: httpx.Response, status: int, slug: str | None = None) -> d
 async def eventually(look: Callable[[], Awaitable[Any]], what: str, patience_s: float = PATIENCE_S) -> Any:
     """What `look` gives, once it is anything but None or False."""
     deadline = time.monotonic() + patience_s
-    delay = 0.01  # shorter waits cost more in requests than they save
+    delay = 0.005
     while True:
         found = await look()
         if found is not None and found is not False:
             return found
         assert time.monotonic() < deadline, f"not within {patience_s} s: {what}"
         await asyncio.sleep(delay)
-        delay = min(delay * 1.6, 0.1)
+        delay = min(delay * 1.5, 0.1)
 
 
 def output_of(query: dict[str, Any]) -> Any:
