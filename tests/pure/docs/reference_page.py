@@ -11,8 +11,8 @@ from typing import Any
 
 import plangate
 
-from tests.pure.library.docstrings import docs_of
-from tests.pure.library.surface import (
+from tests.pure.sdk.docstrings import docs_of
+from tests.pure.sdk.surface import (
     ALIASES,
     field_lines,
     fields,

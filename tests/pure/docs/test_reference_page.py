@@ -5,7 +5,7 @@ from __future__ import annotations
 import plangate
 
 from tests.pure.docs.reference_page import AREAS, GROUPS, pages
-from tests.pure.library.surface import ALIASES
+from tests.pure.sdk.surface import ALIASES
 
 
 def test_the_pages_are_up_to_date() -> None:

@@ -10,7 +10,7 @@ import pytest
 from plangate import define_reference, define_runtime, define_specialist, define_tool
 from pydantic import BaseModel, ValidationError
 
-from tests.pure.library.fake_service import FakeService, fake_service
+from tests.pure.sdk.fake_service import FakeService, fake_service
 
 
 class Basket(BaseModel):

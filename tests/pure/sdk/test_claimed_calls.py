@@ -15,7 +15,7 @@ from plangate.context import ReferenceCalls
 from plangate.handlers import LocalHandler, local_handlers
 from plangate.local_calls import MAX_NAMES_PER_CLAIM, LocalCalls
 
-from tests.pure.library.fake_service import PATIENCE_S, FakeService, fake_service
+from tests.pure.sdk.fake_service import PATIENCE_S, FakeService, fake_service
 
 CLAIM = ("POST", "/tool-calls/claim")
 

@@ -12,7 +12,7 @@ import pytest
 from plangate import define_plan, define_runtime, define_specialist
 from pydantic import BaseModel
 
-from tests.pure.library.fake_service import FakeService, fake_service
+from tests.pure.sdk.fake_service import FakeService, fake_service
 
 
 class Refund(BaseModel):

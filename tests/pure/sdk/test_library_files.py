@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 from plangate import Files, define_tool
 
-from tests.pure.library.fake_service import FakeService, fake_service
-from tests.pure.library.test_library_artifacts import spec
+from tests.pure.sdk.fake_service import FakeService, fake_service
+from tests.pure.sdk.test_library_artifacts import spec
 
 THREAD = "thr_" + "0" * 26
 AT = f"/threads/{THREAD}/files"

@@ -9,7 +9,7 @@ from typing import Any
 from plangate import Runtime, define_runtime, define_specialist, define_tool
 from standardwebhooks import Webhook
 
-from tests.pure.library.fake_service import fake_service
+from tests.pure.sdk.fake_service import fake_service
 
 SECRET = "whsec_" + "c2VjcmV0" * 5 + "c2U="
 HTTP = {"kind": "http", "url": "https://tools.example.com/look"}

@@ -1,6 +1,6 @@
 """The library's public surface as text: every name of `plangate.__all__` with what it takes and has.
 
-`python -m tests.pure.library.surface` writes surface.txt, with which a test compares the code.
+`python -m tests.pure.sdk.surface` writes surface.txt, with which a test compares the code.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from pydantic_core import PydanticUndefined
 from typing_extensions import TypeAliasType
 
 FILE = Path(__file__).with_name("surface.txt")
-COMMAND = "python -m tests.pure.library.surface"
+COMMAND = "python -m tests.pure.sdk.surface"
 LINE = 100
 CONSTRUCTED = (Exception, plangate.SyncRuntime)
 """Classes that programs make objects of, beside models and dataclasses."""

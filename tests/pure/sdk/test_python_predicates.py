@@ -13,7 +13,7 @@ import pytest
 import pytest_asyncio
 from plangate import define_runtime, define_specialist, define_tool
 
-from tests.pure.library.fake_service import FakeService, fake_service
+from tests.pure.sdk.fake_service import FakeService, fake_service
 
 BIG = {"kind": "dynamic", "value": "big"}
 CTX = {

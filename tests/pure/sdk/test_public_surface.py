@@ -21,8 +21,8 @@ import pytest
 from plangate.api import models
 from pydantic import BaseModel
 
-from tests.pure.library.docstrings import docs_of
-from tests.pure.library.surface import ALIASES, COMMAND, CONSTRUCTED, FILE, fields, members, surface
+from tests.pure.sdk.docstrings import docs_of
+from tests.pure.sdk.surface import ALIASES, COMMAND, CONSTRUCTED, FILE, fields, members, surface
 
 NAMES = sorted({*plangate.__all__} - ALIASES, key=str.casefold)
 PUBLIC = {name: getattr(plangate, name) for name in NAMES}

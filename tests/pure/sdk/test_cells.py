@@ -9,7 +9,7 @@ import pytest
 import pytest_asyncio
 from plangate.client import ServiceClient
 
-from tests.pure.library.fake_service import FakeService, fake_service
+from tests.pure.sdk.fake_service import FakeService, fake_service
 
 
 def refer_to(service: FakeService, cell: str) -> None:

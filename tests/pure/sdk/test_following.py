@@ -8,7 +8,7 @@ import plangate
 import pytest
 from plangate import define_runtime, define_specialist
 
-from tests.pure.library.fake_service import FakeService, fake_service
+from tests.pure.sdk.fake_service import FakeService, fake_service
 
 SPEC = define_runtime("acme", [define_specialist("helper", "m-1", "You help.")])
 START, FOLLOW = ("POST", "/queries/stream"), ("GET", "/queries/qry_1/stream")

@@ -12,7 +12,7 @@ import pytest
 from plangate import CallContext, define_runtime, define_specialist, define_tool
 from plangate.context import Bridge
 
-from tests.pure.library.fake_service import fake_service
+from tests.pure.sdk.fake_service import fake_service
 
 RESERVED = (
     *("artifacts", "emit", "files", "memory", "progress", "references", "resolved_refs", "services", "state"),

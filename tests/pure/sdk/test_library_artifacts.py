@@ -11,7 +11,7 @@ from plangate import define_runtime, define_specialist, define_tool
 from plangate.context import IdempotencyKeys
 from plangate.thread_state import document_path
 
-from tests.pure.library.fake_service import FakeService, fake_service
+from tests.pure.sdk.fake_service import FakeService, fake_service
 
 THREAD = {"id": "thr_1", "key": "t"}
 RECORD = {"id": "art_1", "channel": "design", "path": "a.md"}

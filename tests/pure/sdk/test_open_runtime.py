@@ -16,7 +16,7 @@ import plangate
 import pytest
 from plangate import define_runtime, define_specialist, define_tool
 
-from tests.pure.library.fake_service import PATIENCE_S, FakeService, fake_service
+from tests.pure.sdk.fake_service import PATIENCE_S, FakeService, fake_service
 
 HELPER = define_specialist("helper", "m-1", "You help.")
 SPEC = define_runtime("acme", [HELPER])
