@@ -6,6 +6,8 @@ import itertools
 import os
 import shutil
 import tempfile
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 import asyncpg
@@ -42,6 +44,16 @@ def roomy_memory() -> str | None:
 def superuser_dsn(site: Deployment) -> str:
     """Return a login for the database that sees and changes everything; the service's own is no superuser."""
     return site.dsn.replace(f"://{embedded_postgres.OWNER}@", f"://{embedded_postgres.SUPERUSER}@")
+
+
+@asynccontextmanager
+async def as_superuser(site: Deployment) -> AsyncIterator[asyncpg.Connection]:
+    """Yield a connection to the database of a site that sees and changes everything."""
+    connection = await asyncpg.connect(superuser_dsn(site))
+    try:
+        yield connection
+    finally:
+        await connection.close()
 
 
 class Cluster:

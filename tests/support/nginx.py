@@ -32,9 +32,14 @@ http {{
 """
 
 
-def program() -> str | None:
-    """Return the nginx on PATH; None where there is none."""
-    return shutil.which("nginx", path=f"{os.environ.get('PATH', '')}:/usr/sbin")
+def program() -> str:
+    """Return the nginx on PATH. Raise FileNotFoundError if there is none."""
+    found = shutil.which("nginx", path=f"{os.environ.get('PATH', '')}:/usr/sbin")
+    if found is None:
+        raise FileNotFoundError(
+            "There is no nginx on PATH. Install it, on Debian and Ubuntu with: apt-get install nginx-light"
+        )
+    return found
 
 
 def published(title: str) -> str:
@@ -51,7 +56,6 @@ def nginx(folder: Path, title: str, servers: Mapping[str, int], without: str = "
     """Run the published configuration `title` as it is, but for its addresses: `servers` has the port on loopback for each
     address of a server in it, and the line `without`. Yield the address at which it listens."""
     found = program()
-    assert found is not None
     text = published(title)
     for address, port in servers.items():
         assert f"server {address}" in text, address

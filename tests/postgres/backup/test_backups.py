@@ -8,7 +8,6 @@ import os
 import re
 import subprocess
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +30,7 @@ from app.tenancy.installation import check_master_key
 from tests.postgres.artifacts.test_artifacts import publish, put, thread
 from tests.support import specs
 from tests.support.client import good, refused
-from tests.support.cluster import Cluster, superuser_dsn
+from tests.support.cluster import Cluster, as_superuser, superuser_dsn
 from tests.support.next_version import install_next_version
 from tests.support.world import World, world
 
@@ -61,15 +60,6 @@ async def restore_site(folder: Path, site: Deployment) -> int:
     return await restore(folder, check_backup(folder), site.migrate_dsn, open_blobs(site.blobs))
 
 
-@asynccontextmanager
-async def looking(site: Deployment) -> AsyncIterator[asyncpg.Connection]:
-    connection = await asyncpg.connect(superuser_dsn(site))
-    try:
-        yield connection
-    finally:
-        await connection.close()
-
-
 async def fill(running: World, body: bytes = b"the body") -> dict[str, str]:
     """A query with events, a file and an artifact. Returns ids, and a cursor."""
     api = running.api
@@ -96,7 +86,7 @@ def schema_of(dsn: str) -> str:
 
 
 async def rows(site: Deployment) -> dict[str, int]:
-    async with looking(site) as connection:
+    async with as_superuser(site) as connection:
         tables = await connection.fetch(
             "SELECT relname FROM pg_class WHERE relkind = 'r' AND relnamespace = 'public'::regnamespace"
         )
@@ -123,7 +113,7 @@ async def test_a_restore_into_the_same_database_rejects_old_cursors(
     await save_site(site, to)
     lost: list[str] = []
     for _ in range(3):  # the same backup again is another history, too
-        async with looking(site) as connection:
+        async with as_superuser(site) as connection:
             await connection.execute(
                 f"DROP SCHEMA public CASCADE; CREATE SCHEMA public AUTHORIZATION {embedded_postgres.OWNER}"
             )
@@ -191,7 +181,7 @@ async def test_every_body_is_there_though_files_are_written_meanwhile(
         over.set()
         await asyncio.gather(*writers)
     await restore_site(to, blank)
-    async with world(blank, cluster.operator_key) as running, looking(blank) as connection:
+    async with world(blank, cluster.operator_key) as running, as_superuser(blank) as connection:
         named = await connection.fetch("SELECT digest, size_bytes FROM blobs WHERE named")
         assert named
         for row in named:
@@ -206,7 +196,7 @@ async def test_a_backup_of_an_earlier_schema_is_restored_and_upgraded(
     install_next_version(monkeypatch, tmp_path)
     await restore_site(to, blank)
     await migrate(blank.migrate_dsn)
-    async with looking(blank) as connection:
+    async with as_superuser(blank) as connection:
         assert await schema_is_current(connection)
         assert await connection.fetchval("SELECT count(title) FROM threads") == 0
 
@@ -219,11 +209,11 @@ async def test_a_query_that_was_running_during_the_backup_runs_again(
         query = (await idle.api.submit())["id"]
         (claim,) = await queue_store.claim(idle.services.db, owner="prc_saved", limit=10, lease_s=3600)
         assert claim.query_id == query
-        async with looking(site) as connection:
+        async with as_superuser(site) as connection:
             await connection.execute("SELECT register_process('prc_saved', NULL, 'host', 1, true)")
         await save_site(site, to)
     await restore_site(to, blank)
-    async with world(blank, cluster.operator_key) as running, looking(blank) as connection:
+    async with world(blank, cluster.operator_key) as running, as_superuser(blank) as connection:
         assert (await running.api.ended(query))["status"] == "succeeded"
         ended = "SELECT end_reason FROM processes WHERE id = 'prc_saved'"
         assert await connection.fetchval(ended) == "stopped"

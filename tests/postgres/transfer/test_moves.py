@@ -7,7 +7,6 @@ import itertools
 import math
 import os
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -36,7 +35,7 @@ from app.transfer.errors import TransferError
 from tests.postgres.transfer.test_transfer import OTHER_MASTER, PASSPHRASE, count_rows, load, read_rows, save
 from tests.support import specs
 from tests.support.client import Caller, eventually, good, refused
-from tests.support.cluster import Cluster, superuser_dsn
+from tests.support.cluster import Cluster, as_superuser
 from tests.support.whole_tenant import everything, fill, pages
 from tests.support.world import World, world
 
@@ -60,15 +59,6 @@ async def target(cluster: Cluster) -> AsyncIterator[tuple[Deployment, str]]:
         await connection.execute("SELECT create_operator_key($1, $2, $3)", new_id("key_"), hash, "tests")
     yield site, text
     await cluster.drop(site)
-
-
-@asynccontextmanager
-async def as_superuser(site: Deployment) -> AsyncIterator[asyncpg.Connection]:
-    connection = await asyncpg.connect(superuser_dsn(site))
-    try:
-        yield connection
-    finally:
-        await connection.close()
 
 
 def with_key(running: World, key: str) -> Caller:

@@ -28,10 +28,6 @@ CLIENTS = 3
 EMPTY_SCRIPT = '{"script": []}'
 STREAMS = 4
 
-needs_nginx = pytest.mark.skipif(
-    nginx.program() is None, reason="needs nginx on PATH (apt-get install nginx-light)"
-)
-
 
 @dataclass
 class Load:
@@ -125,7 +121,6 @@ def test_a_process_refuses_requests_before_it_stops_listening(several: House) ->
 
 
 @pytest.mark.long
-@needs_nginx
 def test_no_request_fails_while_processes_restart_and_die(several: House, model: SlowModel) -> None:
     other_port = free_port()
     servers = [several.serve("--no-worker"), several.serve_at(other_port, "--no-worker")]

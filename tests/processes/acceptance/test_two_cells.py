@@ -20,10 +20,7 @@ ADDRESSES = {"eu1": "10.0.1.11:8700", "eu2": "10.0.2.11:8700"}
 TIMES = 6
 """Enough requests that a balancer which takes turns would send some to each cell."""
 
-pytestmark = [
-    pytest.mark.long,
-    pytest.mark.skipif(nginx.program() is None, reason="needs nginx on PATH (apt-get install nginx-light)"),
-]
+pytestmark = pytest.mark.long
 
 
 @pytest.fixture(scope="module")

@@ -217,7 +217,7 @@ def samples(shape: Any) -> list[Any]:
         case "float" | "double":
             return [0.5]
         case other:
-            raise NotImplementedError(other)
+            raise AssertionError(f"the service model has a type without a sample: {other}")
 
 
 def events_of_the_api() -> list[tuple[str, Any]]:
