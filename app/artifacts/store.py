@@ -49,7 +49,7 @@ MAX_WITHDRAWN_SUCCESSORS: Final = 1_000
 # OFFSET: one index scan for each record that is read, instead of collecting all replacements first.
 WITHDRAWN = """EXISTS (SELECT FROM artifact_decisions d WHERE d.tenant_id = $1 AND d.artifact_id = {id} AND d.kind = 'withdraw'
  OFFSET 0)"""
-# Whether a revision after a record is in use: one that is not withdrawn. The walk goes on only behind withdrawn ones.
+# Whether a revision after a record is in use: one that is not withdrawn. The walk continues only behind withdrawn ones.
 REPLACED = f"""EXISTS (SELECT FROM (
     WITH RECURSIVE newer(id, is_withdrawn) AS (
         SELECT s.id, {WITHDRAWN.format(id="s.id")} FROM artifacts s WHERE s.tenant_id = $1 AND s.replaces = {{id}}

@@ -170,7 +170,7 @@ class RecoveryReport:
 
 
 async def recover(settings: Settings, *, nothing_lost: bool) -> RecoveryReport | None:
-    """Let work go on after a promotion that may have lost commits. Before, mark everything as unknown that may have been sent,
+    """Let work continue after a promotion that may have lost commits. Before, mark everything as unknown that may have been sent,
     unless `nothing_lost`. It can be repeated after an error. Return None if no promotion has stopped the work."""
     require_database(settings)
     async with open_services(settings) as services:

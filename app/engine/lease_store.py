@@ -184,7 +184,7 @@ async def enter_timeline(db: Database, *, lossless: bool) -> bool:
 
 
 async def end_recovery(db: Database) -> None:
-    """Let work go on."""
+    """Let work continue."""
     await db.call(END_RECOVERY)
 
 

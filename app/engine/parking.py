@@ -40,7 +40,8 @@ async def wait_until_parked(connection: Any, tenant: str) -> None:
                 del left[id]  # it has ended
             elif current[id].at > last[id].at and left[id]:
                 last[id] = current[id]
-                left[id] -= not current[id].is_closing
+                if not current[id].is_closing:
+                    left[id] -= 1
     if last:
         await asyncio.sleep(MAX_TRANSACTION_S + 1)
     await lease_store.fence_tenant(connection, tenant=tenant)

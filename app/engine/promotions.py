@@ -1,7 +1,7 @@
 """What happens to work when a standby was promoted (docs/decisions/0070).
 
 The database itself stops work after a promotion that may have lost commits (migrations/functions/may_dispatch.sql). Every
-process looks for a promotion from time to time, and the first one that finds it decides whether work may go on.
+process looks for a promotion from time to time, and the first one that finds it decides whether work may continue.
 """
 
 from __future__ import annotations
@@ -71,5 +71,5 @@ async def fence_query(tx: Tx, *, query_id: str) -> None:
 
 
 async def end_recovery(db: Database) -> None:
-    """Let work go on."""
+    """Let work continue."""
     await lease_store.end_recovery(db)

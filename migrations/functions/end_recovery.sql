@@ -1,4 +1,4 @@
--- Let work go on after a promotion, and notify all processes.
+-- Let work continue after a promotion, and notify all processes.
 CREATE OR REPLACE FUNCTION end_recovery() RETURNS void
 LANGUAGE sql SECURITY DEFINER SET search_path = public, pg_temp AS $$
     UPDATE replication SET needs_recovery = false;

@@ -1,4 +1,4 @@
--- Return whether work may go on: false after a promotion that may have lost commits, until `plangate recover`. Raise
+-- Return whether work may continue: false after a promotion that may have lost commits, until `plangate recover`. Raise
 -- cannot_connect_now while no process has entered the timeline of a promotion: callers try again.
 CREATE OR REPLACE FUNCTION may_dispatch() RETURNS boolean LANGUAGE plpgsql STABLE AS $$
 DECLARE r record;

@@ -125,7 +125,7 @@ async def test_a_restore_into_the_same_database_rejects_old_cursors(
             assert await running.api.read(f"/queries/{made['query']}/events") == before
             assert (await running.api.read(path, after=kept))["events"] == []
             await running.api.serve("add", 1)
-            assert (await running.api.ended(waits))["status"] == "succeeded", "it goes on working"
+            assert (await running.api.ended(waits))["status"] == "succeeded", "it still works"
             for cursor in lost:  # other events have their numbers
                 refused(await running.api.get(path, after=cursor), 409, "history_rewound")
             lost.append((await running.api.read(path))["nextCursor"])

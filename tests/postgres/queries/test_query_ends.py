@@ -116,6 +116,9 @@ async def test_failing_is_one_transaction(
         raise RuntimeError("the process ends here")
 
     end = plangate.faults.after("pg_notify('plangate_wake'", die)
+    held = plangate.faults.fail(
+        "claim_endings", times=1_000, error=RuntimeError("not yet")
+    )  # it ends what is marked
     await owner.execute("UPDATE approvals SET expires_at = now() WHERE status = 'pending'")
     await plangate.services.approvals.expire_due()
 
@@ -127,6 +130,7 @@ async def test_failing_is_one_transaction(
     assert (found["status"], found["error"]) == ("running", None)
     assert await open_things(owner, query) == ["agent", "query", "tool_call", "tool_call"]
     assert (await api.read("/tool-calls", queryId=query))["items"][0]["status"] == "open"
+    plangate.faults.faults.remove(held)
     ended = await ended_by(plangate, owner, query)
     assert ended["error"] == {"code": "approval_expired", "message": "Nobody decided about pay in time."}
     assert await open_things(owner, query) == []

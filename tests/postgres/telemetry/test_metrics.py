@@ -195,6 +195,7 @@ async def test_an_expired_lease_is_counted_by_both_processes(plangate: World, se
 
     async def taken() -> bool:
         await plangate.value(expire, first.owner)
+        other.on_notify("")  # it looks now: soon the query parks, and has no lease then
         counts = [
             of(await read(w), name)
             for w in (plangate, second)
