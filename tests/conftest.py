@@ -10,6 +10,7 @@ from collections.abc import AsyncIterator, Generator
 import asyncpg
 import pytest
 import pytest_asyncio
+from hypothesis import settings
 
 from app.assembly import FeatureLimits, Services
 from app.deployment import Deployment
@@ -30,7 +31,10 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Install the check for sockets that a test leaves open."""
+    """Install the check for sockets that a test leaves open. No property has a deadline: the time of an example says how busy
+    the machine is."""
+    settings.register_profile("plangate", deadline=None)
+    settings.load_profile("plangate")
     config.stash[OPEN_SOCKETS] = check = OpenSocketCheck()
     config.pluginmanager.register(check)
 

@@ -44,7 +44,7 @@ MAX_BYTES = 16 * 1024 * 1024
 
 
 @given(st.none() | st.dictionaries(keys, values, max_size=3), st.lists(changes, max_size=8))
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 def test_writes_and_their_fold_are_the_same(base: Any, wanted: list[Change]) -> None:
     """Also from nothing, and what is refused leaves everything as it was."""
     first = b"" if base is None else orjson.dumps(base)
@@ -89,7 +89,7 @@ async def test_functions_over_large_documents_give_the_same_in_a_process() -> No
 
 
 @given(values)
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 def test_all_parsers_agree(value: Any) -> None:
     body = orjson.dumps(value)
     for loads in (

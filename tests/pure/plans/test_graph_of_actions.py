@@ -458,7 +458,7 @@ def test_the_cost_is_linear_in_the_actions(shape: str) -> None:
     assert big < 12 * small
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 @given(st.lists(st.integers(0, 999), min_size=1, max_size=5, unique=True))
 def test_a_cycle_among_a_thousand_is_found(ring: list[int]) -> None:
     actions = [action((), f"†shop.p{i}") for i in range(1_000)]

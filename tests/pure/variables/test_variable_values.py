@@ -183,7 +183,7 @@ json_values = st.recursive(
 
 
 @given(json_values, st.lists(st.sampled_from(["†state.v", "††x", "plain", "†state"]), max_size=4))
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 def test_values_are_unchanged(value: Any, texts: list[str]) -> None:
     state = {"v": value}
     wanted = {"†state.v": value, "††x": "†x", "plain": "plain", "†state": state}
