@@ -8,8 +8,7 @@ from __future__ import annotations
 import re
 import ssl
 import time
-from collections import deque
-from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Sequence
 from typing import Any, Final
 
 import httptools
@@ -29,6 +28,9 @@ of chunks."""
 
 CHUNK_FRAMING_BYTES: Final = 24
 """Enough for the size of a chunk, which some servers pad to 16 digits, and its two ends of lines."""
+
+READ_CHUNKS: Final = "read_chunks"
+"""The extension of a response that reads its body past the iterators of httpx2: it returns the chunks that have arrived."""
 
 READ_BYTES: Final = 64 * 1024
 KEEPALIVE_S: Final = 30.0
@@ -142,7 +144,7 @@ class HttpConnection:
         self._headers: list[tuple[bytes, bytes]] = []
         self._has_head = False
         self._is_complete = False
-        self._body: deque[bytes] = deque()
+        self._body: list[bytes] = []  # arrived and not read
         self._framing_bytes = 0
 
     async def send(self, request: httpx2.Request, timeouts: dict[str, float | None]) -> httpx2.Response:
@@ -157,11 +159,16 @@ class HttpConnection:
         except httpx2.WriteError:
             self._is_over = True  # the server may have answered before it closed the connection
         await self._read_head(timeouts.get("read"))
+        body = _Body(self, timeouts.get("read"))
         return httpx2.Response(
             self._status,
             headers=self._headers,
-            stream=_Body(self, timeouts.get("read")),
-            extensions={"http_version": self._version, "reason_phrase": self._reason},
+            stream=body,
+            extensions={
+                "http_version": self._version,
+                "reason_phrase": self._reason,
+                READ_CHUNKS: body.read_chunks,
+            },
         )
 
     async def _write(self, request: httpx2.Request, head: bytes, timeout: float | None) -> None:
@@ -192,8 +199,9 @@ class HttpConnection:
                 why = f"its answer begins with more than {MAX_HEAD_BYTES} bytes of headers"
                 raise EgressDenied(self.origin[1], why, allowable=False)
 
-    async def read_body(self, timeout: float | None) -> bytes:
-        """Return the next chunk of the body, or nothing at its end. Chunks are not joined: what bounds a body counts them."""
+    async def read_chunks(self, timeout: float | None) -> Sequence[bytes]:
+        """Return the chunks of the body that have arrived, at least one, or none at its end. Chunks are not joined: what
+        bounds a body counts them."""
         while not self._body and not self._is_complete:
             data = await self.network.read(READ_BYTES, timeout)
             if not data:
@@ -204,7 +212,8 @@ class HttpConnection:
             self._framing_bytes += len(data) - carried
             if self._framing_bytes > MAX_FRAMING_BYTES and not self._is_complete:
                 raise httpx2.RemoteProtocolError(f"more than {MAX_FRAMING_BYTES} bytes without a body")
-        return self._body.popleft() if self._body else b""
+        chunks, self._body = self._body, []
+        return chunks
 
     def _end_with_connection(self) -> None:
         """End a body that is delimited by the end of the connection."""
@@ -278,10 +287,21 @@ class _Body(httpx2.AsyncByteStream):
         self._connection: HttpConnection | None = connection
         self._timeout = timeout
 
+    async def read_chunks(self) -> Sequence[bytes]:
+        """Return the chunks that have arrived, at least one, or none at the end."""
+        if self._connection is None:
+            return ()
+        try:
+            return await self._connection.read_chunks(self._timeout)
+        except BaseException:
+            await self.aclose()
+            raise
+
     async def __aiter__(self) -> AsyncIterator[bytes]:
         try:
-            while self._connection is not None and (data := await self._connection.read_body(self._timeout)):
-                yield data
+            while chunks := await self.read_chunks():
+                for chunk in chunks:
+                    yield chunk
         except BaseException:
             await self.aclose()
             raise

@@ -93,7 +93,11 @@ class JournalWriter:
         if lease.lost:
             raise LeaseLost
         self._bytes += len(delta.text)
-        self._add(lease, Entry(items=[delta]))
+        pending = self._open.get(lease)
+        if pending is not None and pending.change is None and lease.post_error is None:
+            pending.items.append(delta)
+        else:
+            self._add(lease, Entry(items=[delta]))
         if is_first:
             self._is_due.set()
         elif self._token_timer is None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
@@ -25,6 +25,7 @@ from app.base.egress import (
     no_cookies,
 )
 from app.base.egress_policy import EgressDenied, EgressPolicy, requesting_tenant
+from app.base.http11 import READ_CHUNKS
 from app.base.metrics import Metrics
 from app.base.shares import TenantShares
 from app.llm.provider import TooMuchSent
@@ -135,35 +136,66 @@ class ModelClient(httpx2.AsyncClient):
             raise EgressDenied(response.request.url.host, why, allowable=False)
         bounds = self.traffic.bounds
         limit = (_turn_bytes.get() or MAX_RESPONSE_BYTES) if response.is_success else bounds.line_bytes
-        response.stream = _BoundedBody(response.stream, limit, self.traffic, requesting_tenant())
+        response.stream = BoundedBody(response, limit, self.traffic, requesting_tenant())
 
 
-class _BoundedBody(httpx2.AsyncByteStream):
+class BoundedBody(httpx2.AsyncByteStream):
     """A response body with a maximum size, read at the rate of its tenant."""
 
-    def __init__(self, inner: Any, limit: int, traffic: ModelTraffic, tenant: str) -> None:
-        self._inner = inner
-        self._limit = limit
+    def __init__(self, response: httpx2.Response, limit: int, traffic: ModelTraffic, tenant: str) -> None:
+        self._inner: Any = response.stream
+        self._read = _chunk_reader(response)
+        self._limit = self._left = limit
+        self._pieces = 0  # since other tasks had their turn
         self._traffic = traffic
         self._tenant = tenant
 
-    async def __aiter__(self) -> AsyncIterator[bytes]:
-        left, pieces, metrics = self._limit, 0, self._traffic.metrics
-        async for chunk in self._inner:
-            metrics.model_stream_bytes.inc(len(chunk))
+    async def read_chunks(self) -> Sequence[bytes]:
+        """Return the chunks that have arrived, at least one, or none at the end. Raise TooMuchSent for a body above the
+        limit, after the chunks before it were returned."""
+        chunks = await self._read() if self._left >= 0 else ()
+        total = size = 0
+        for count, chunk in enumerate(chunks):
             lines = chunk.count(b"\n") + chunk.count(b"\r")
             cost = max(len(chunk), lines * MIN_LINE_COST_BYTES, PIECE_BYTES)
-            left -= cost
-            if left < 0:
-                raise TooMuchSent("bytes", f"more than {self._limit} bytes", "PLANGATE_MODEL_BYTES_PER_TOKEN")
-            await self._traffic.throttle(self._tenant, cost)
-            pieces += 1
-            if pieces % PIECES_AT_ONCE == 0:
-                await asyncio.sleep(0)
-            yield chunk
+            self._left -= cost
+            if self._left < 0:
+                chunks = chunks[:count]
+                break
+            total += cost
+            size += len(chunk)
+        if self._left < 0 and not chunks:
+            raise TooMuchSent("bytes", f"more than {self._limit} bytes", "PLANGATE_MODEL_BYTES_PER_TOKEN")
+        self._traffic.metrics.model_stream_bytes.inc(size)
+        await self._traffic.throttle(self._tenant, total)
+        self._pieces += len(chunks)
+        if self._pieces >= PIECES_AT_ONCE:
+            self._pieces = 0
+            await asyncio.sleep(0)
+        return chunks
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        while chunks := await self.read_chunks():
+            for chunk in chunks:
+                yield chunk
 
     async def aclose(self) -> None:
         await self._inner.aclose()
+
+
+def _chunk_reader(response: httpx2.Response) -> Callable[[], Awaitable[Sequence[bytes]]]:
+    """Return the function that reads the chunks that have arrived. Without help of the transport, they come one by one."""
+    read: Callable[[], Awaitable[Sequence[bytes]]] | None = response.extensions.get(READ_CHUNKS)
+    if read is not None:
+        return read
+    assert isinstance(response.stream, AsyncIterable)
+    chunks = aiter(response.stream)
+
+    async def read_next() -> Sequence[bytes]:
+        chunk = await anext(chunks, None)
+        return () if chunk is None else (chunk,)
+
+    return read_next
 
 
 def open_client(traffic: ModelTraffic) -> ModelClient:

@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterable, Callable, Iterable, Iterator
+import asyncio
+from collections.abc import Callable, Iterable, Iterator
+from itertools import chain
 from types import TracebackType
 from typing import Final, Self
 
 import httpx2
+
+from app.llm.client import BoundedBody
+
+MAX_EVENTS_PER_SLICE: Final = 100
+"""Events to process before yielding to the event loop."""
 
 _NOTHING: Final = object()
 
@@ -29,19 +36,35 @@ class StreamError(Exception):
 
 
 class ResponseStream:
-    """The events of a response. `read_events` takes what has arrived and yields the events that end in it."""
+    """The events of a response. `read_events` takes a chunk of its body and yields the events that end in it."""
 
     def __init__(self, response: httpx2.Response, read_events: Callable[[bytes], Iterable[object]]) -> None:
-        assert isinstance(response.stream, AsyncIterable)
+        assert isinstance(response.stream, BoundedBody)  # compressed responses were rejected
         self._response = response
+        self._body = response.stream
         self._read_events = read_events
-        self._chunks = aiter(response.stream)  # compressed responses were rejected
-        self._events: Iterator[object] = iter(())  # read one by one: an error counts after what preceded it
+        self._arrived: Iterator[object] | None = None
 
-    async def __anext__(self) -> object:
-        while (event := next(self._events, _NOTHING)) is _NOTHING:
-            self._events = iter(self._read_events(await anext(self._chunks)))
-        return event
+    async def wait(self) -> bool:
+        """Wait until more of the body has arrived; return False at its end. If more has arrived than `arrived` has returned,
+        only give other tasks their turn."""
+        if self._arrived is not None:
+            await asyncio.sleep(0)
+            return True
+        chunks = await self._body.read_chunks()
+        self._arrived = chain.from_iterable(map(self._read_events, chunks))
+        return bool(chunks)
+
+    def arrived(self) -> Iterator[object]:
+        """Yield the next events that have arrived, at most MAX_EVENTS_PER_SLICE. They are parsed one by one: an error counts
+        after what preceded it."""
+        assert self._arrived is not None
+        for _ in range(MAX_EVENTS_PER_SLICE):
+            event = next(self._arrived, _NOTHING)
+            if event is _NOTHING:
+                self._arrived = None
+                return
+            yield event
 
     async def __aenter__(self) -> Self:
         return self

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -24,8 +23,10 @@ def loads_event(data: str) -> Any:
 
     Half characters and numbers that orjson rejects are left to `json`: what becomes of them is decided later.
     """
-    with suppress(orjson.JSONDecodeError):
+    try:
         return orjson.loads(data)
+    except orjson.JSONDecodeError:
+        pass
     try:
         return json.loads(data)
     except json.JSONDecodeError:
@@ -71,11 +72,13 @@ class SseReader:
                 raise TooMuchSent(
                     "line", f"a line of more than {self.limit} bytes", "PLANGATE_MODEL_LINE_BYTES"
                 )
-            self._line.append(text)
             if len(text) == len(piece):
+                self._line.append(text)
                 continue
-            line = b"".join(self._line)
-            self._line.clear()
+            line = text
+            if self._line:
+                line = b"".join((*self._line, text))
+                self._line.clear()
             self._line_bytes = 0
             if not self._is_started:
                 self._is_started = True

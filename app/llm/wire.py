@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 import json
 from abc import ABC, abstractmethod
-from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from itertools import groupby
 from typing import Any, ClassVar, Final, Protocol
 
 import httpx2
@@ -20,7 +21,7 @@ from app.llm.faults import (
     fault_from_connection,
     fault_from_sdk,
 )
-from app.llm.messages import ModelRequest, StreamPart, TurnDone, Usage
+from app.llm.messages import ModelRequest, StreamPart, TextDelta, ThinkingDelta, TurnDone, Usage
 from app.llm.provider import ProviderFault, ProviderNotBuilt, RequestRejected, TooMuchSent
 from app.llm.response_stream import ResponseStream, StreamError
 
@@ -31,13 +32,6 @@ MAX_TAIL_S: Final = 2.0
 
 NO_KEY: Final = "none"
 """Placeholder for a tenant's own server that needs no key."""
-
-
-MAX_EVENTS_PER_SLICE: Final = 100
-"""Events to process before yielding to the event loop."""
-
-STREAM_END: Final = object()
-"""Default of `anext` at the end of a stream. Leaving an `async for` early would leave a generator open."""
 
 
 class VendorTurn(Protocol):
@@ -92,15 +86,14 @@ class VendorProvider(ABC):
     async def stream(self, request: ModelRequest) -> AsyncGenerator[StreamPart, None]:
         turn = self._turn(request)
         traffic = self._http_client.traffic
-        size = 0
         try:
             async with traffic.stream_slot(), await self._open_stream(request) as stream:
-                while not turn.is_complete and (event := await anext(stream, STREAM_END)) is not STREAM_END:
-                    for part in turn.feed(event):
+                while not turn.is_complete and await stream.wait():
+                    parts, error = _feed_arrived(turn, stream)
+                    for part in parts:
                         yield part
-                    size += 1
-                    if size % MAX_EVENTS_PER_SLICE == 0:
-                        await asyncio.sleep(0)
+                    if error is not None:
+                        raise error
                 await self._drain(stream, turn)
         except TooMuchSent as error:
             traffic.metrics.model_streams_ended.labels(error.bound).inc()
@@ -144,13 +137,39 @@ class VendorProvider(ABC):
             TimeoutError, TooMuchSent, self.sdk_error, StreamError, *CONNECTION_ERRORS, *CHUNK_ERRORS
         ):
             async with asyncio.timeout(MAX_TAIL_S):
-                while (event := await anext(stream, STREAM_END)) is not STREAM_END:
-                    turn.feed_trailing(event)
+                while await stream.wait():
+                    for event in stream.arrived():
+                        turn.feed_trailing(event)
 
     async def aclose(self) -> None:
         """Close the connections, unless they are the caller's."""
         if self._owns_client:
             await self._http_client.aclose()
+
+
+def _feed_arrived(turn: VendorTurn, stream: ResponseStream) -> tuple[Iterator[StreamPart], Exception | None]:
+    """Feed the turn what has arrived. Return the deltas, and the error that ended the turn after them, if there was one."""
+    parts: list[StreamPart] = []
+    try:
+        for event in stream.arrived():
+            for part in turn.feed(event):
+                parts.append(part)
+            if turn.is_complete:
+                break
+    except Exception as error:  # noqa: BLE001 - the caller raises it
+        return merge_deltas(parts), error
+    return merge_deltas(parts), None
+
+
+def merge_deltas(parts: Iterable[StreamPart]) -> Iterator[StreamPart]:
+    """Merge adjacent deltas of the same type."""
+    for kind, group in groupby(parts, type):
+        if kind is TextDelta:
+            yield TextDelta("".join(part.text for part in group if isinstance(part, TextDelta)))
+        elif kind is ThinkingDelta:
+            yield ThinkingDelta("".join(part.text for part in group if isinstance(part, ThinkingDelta)))
+        else:
+            yield from group
 
 
 def validate_key(api_key: str | None, *, is_required: bool) -> str:

@@ -106,7 +106,7 @@ def verify_seen(server: VendorServer, seen: Seen, keys: dict[str, str]) -> None:
 async def test_other_models_use_converse(server: VendorServer) -> None:
     server.answers = [converse(c_whole(tools=1))]
     *deltas, done = await parts_of(provider_for("bedrock", server), request(model=NOVA, max_output_tokens=50))
-    assert deltas == [TextDelta("Hello "), TextDelta("there")]
+    assert deltas == [TextDelta("Hello there")]
     assert done == TurnDone(
         (Text("Hello there"), ToolUse("t1", "look", '{"a": 1}')), "tool_use", Usage(10, 7), NOVA
     )

@@ -333,7 +333,9 @@ async def test_leaving_the_iteration_closes_the_connection(kind: str, server: Ve
     server.answers = [Answer(whole(kind)[:3], end="hang")]
     provider = provider_for(kind, server)
     async with aclosing(provider.stream(request())) as stream:
-        assert await anext(stream) == TextDelta("Hello")
+        first = await anext(stream)
+        assert isinstance(first, TextDelta)
+        assert first.text.startswith("Hello")
     await asyncio.wait_for(server.gone.wait(), 5)
     await provider.aclose()
     gc.collect()

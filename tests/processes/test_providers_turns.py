@@ -63,10 +63,25 @@ async def server() -> AsyncIterator[VendorServer]:
 async def test_text_is_streamed_and_whole_at_the_end(kind: str, server: VendorServer) -> None:
     server.answers = [Answer(whole(kind))]
     *deltas, done = await parts_of(provider_for(kind, server))
-    assert deltas == [TextDelta("Hello"), TextDelta(" there")]
+    assert deltas == [TextDelta("Hello there")]
     assert isinstance(done, TurnDone)
     assert (done.blocks, done.stop_reason) == ((Text("Hello there"),), "end_turn")
     assert done.model == ("model-1" if kind == "bedrock" else "model-1-exact")
+
+
+async def test_tokens_that_arrive_together_are_one_delta(server: VendorServer) -> None:
+    """They are one event of the journal and one frame, however many there are."""
+    reasoning = [o_chunk({"reasoning_content": text}) for text in ("Hm", "m.")]
+    text = [o_chunk({"content": f"{n} "}) for n in range(250)]
+    server.answers = [Answer(["".join([*reasoning, *text, o_chunk({}, "stop"), O_DONE])])]
+    provider = provider_for("openai", server)
+    *deltas, _ = [part async for part in provider.stream(request())]
+    await provider.aclose()
+    assert deltas[0] == ThinkingDelta("Hmm.")
+    assert len(deltas) <= 4  # other tasks get a turn after each 100 events
+    assert "".join(d.text for d in deltas[1:] if isinstance(d, TextDelta)) == "".join(
+        f"{n} " for n in range(250)
+    )
 
 
 @pytest.mark.parametrize("kind", CLAUDES)
@@ -156,7 +171,7 @@ async def test_anthropic_thinking_is_sent_back_unchanged(kind: str, server: Vend
     server.answers += [Answer(whole(kind))]
     budget = {"type": "enabled", "budget_tokens": 2000}
     *deltas, done = await parts_of(provider_for(kind, server), request(thinking=budget))
-    assert deltas == [ThinkingDelta("Let me "), ThinkingDelta("see.")]
+    assert deltas == [ThinkingDelta("Let me see.")]
     assert isinstance(done, TurnDone)
     history = (
         Message("user", (Text("Hello"),)),

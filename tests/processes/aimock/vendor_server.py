@@ -30,6 +30,7 @@ from app.llm.provider import (
     Provider,
 )
 from app.llm.registry import build_provider
+from app.llm.wire import merge_deltas
 
 KEY = "sk-test-0123456789"
 MODEL = "model-1"
@@ -145,8 +146,9 @@ def request(*messages: Message, **settings: Any) -> ModelRequest:
 
 
 async def parts_of(provider: Provider, asked: ModelRequest | None = None) -> list[StreamPart]:
+    """Return the turn, with adjacent deltas merged: how much text arrives together is chance."""
     try:
-        return [part async for part in provider.stream(asked or request())]
+        return list(merge_deltas([part async for part in provider.stream(asked or request())]))
     finally:
         await provider.aclose()
 
