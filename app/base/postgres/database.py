@@ -18,8 +18,6 @@ from typing import Any
 
 import asyncpg
 import structlog
-from sqlalchemy.exc import InvalidatePoolError
-from sqlalchemy.exc import TimeoutError as PoolTimeout
 
 from app.base.errors import TenantNotReady, TransactionConflict, Unavailable
 from app.base.metrics import Metrics
@@ -63,7 +61,6 @@ OUTAGE_ERRORS = (
     asyncpg.exceptions.LockNotAvailableError,  # a frozen process holds a row, until its session is ended
     asyncpg.exceptions.DeadlockDetectedError,
     asyncpg.exceptions.PostgresIOError,
-    PoolTimeout,
     asyncio.TimeoutError,
 )
 
@@ -388,16 +385,10 @@ def open_database(
 
     types: TypeDefinitions = {}
 
-    def reject_closed(raw: Any) -> None:
-        """Invalidate the whole pool if a connection that leaves it is closed: a server that restarts closes all of
-        them. Another server may have taken its place, with other types."""
-        if raw.is_closed():
-            types.clear()
-            raise InvalidatePoolError
-
     async def accept(raw: Any) -> None:
         await database.accept_connection(raw)
 
-    pool = ConnectionPool(lambda: connect(dsn, types, accept), reject_closed, size=size)
+    # Another server may take the place of one that restarts, with other types.
+    pool = ConnectionPool(lambda: connect(dsn, types, accept), types.clear, size=size)
     database = Database(pool, metrics or Metrics())
     return database

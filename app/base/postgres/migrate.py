@@ -7,14 +7,11 @@ import hashlib
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from sqlalchemy import Connection
-from sqlalchemy.exc import DBAPIError
-from sqlalchemy.util import await_only
-
 from app.base.errors import Unavailable
 from app.base.postgres import hosts
 
 if TYPE_CHECKING:
+    from sqlalchemy import Connection
     from sqlalchemy.ext.asyncio import AsyncEngine
 
 MIGRATION_LOCK = 7_046_029_254  # any number that is unused in this database
@@ -55,6 +52,8 @@ async def migrate(dsn: str) -> None:
     if await _is_up_to_date(dsn):
         return
     engine = await asyncio.to_thread(_load, dsn)
+    from sqlalchemy.exc import DBAPIError  # noqa: PLC0415 - loaded by _load
+
     try:
         async with engine.connect() as connection:
             await connection.run_sync(_upgrade)
@@ -66,7 +65,7 @@ async def migrate(dsn: str) -> None:
 
 
 def _load(dsn: str) -> AsyncEngine:
-    """Load Alembic and the ORM below its engine, which take 0.4 s and are kept off the event loop; return the engine."""
+    """Load Alembic and SQLAlchemy, which take 0.7 s and are kept off the event loop; return the engine."""
     import alembic.command  # noqa: PLC0415
     import alembic.runtime.migration  # noqa: F401, PLC0415
     from sqlalchemy.ext.asyncio import create_async_engine  # noqa: PLC0415
@@ -123,6 +122,8 @@ def _migration_connection() -> Connection:
 
 def execute_folder(name: str) -> None:
     """Execute every file of migrations/`name`, in the order of their names, in the migration's transaction."""
+    from sqlalchemy.util import await_only  # noqa: PLC0415 - see _upgrade
+
     connection = _migration_connection()
     connection.exec_driver_sql("SELECT 1")  # asyncpg begins lazily: make sure that the transaction is open
     raw: Any = connection.connection.driver_connection

@@ -1,89 +1,97 @@
-"""A pool of asyncpg connections: SQLAlchemy's pool without its engine, and so without the ORM that its asyncio engine imports."""
+"""A pool of asyncpg connections.
+
+It is our own because asyncpg's pool starts a task for each release, and SQLAlchemy's takes a fifth of the imports of a
+process (docs/decisions/0080).
+"""
 
 from __future__ import annotations
 
+import asyncio
+import time
+from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, Final
 
-from sqlalchemy import event
-from sqlalchemy.dialects.postgresql.asyncpg import dialect as PostgresDialect
-from sqlalchemy.pool import AsyncAdaptedQueuePool, PoolProxiedConnection
-from sqlalchemy.util.concurrency import greenlet_spawn
-
-ACQUIRE_TIMEOUT_S = 5.0
-RECYCLE_S = 1800
+RECYCLE_S: Final = 1800.0
+"""The age at which a connection is replaced instead of used again."""
+CLOSE_TIMEOUT_S: Final = 2.0
 
 
+@dataclass(slots=True, eq=False)
 class PooledConnection:
-    """A connection that is in use. `raw` is asyncpg's."""
+    """A connection of the pool. `raw` is asyncpg's."""
 
-    __slots__ = ("_pooled", "raw")
-
-    def __init__(self, pooled: PoolProxiedConnection) -> None:
-        self._pooled = pooled
-        self.raw: Any = pooled.driver_connection
+    raw: Any
+    generation: int
+    opened_at: float
+    is_valid: bool = True
 
     async def invalidate(self) -> None:
         """Close the connection. It does not return to the pool."""
-        await greenlet_spawn(self._pooled.invalidate)
-
-    def release(self) -> None:
-        """Return the connection to the pool, unless it was invalidated. It is not reset, so nothing has to be awaited."""
-        if self._pooled.is_valid:
-            self._pooled.close()
+        self.is_valid = False
+        try:
+            await asyncio.shield(self.raw.close(timeout=CLOSE_TIMEOUT_S))
+        except asyncio.CancelledError:
+            self.raw.terminate()
+            raise
+        except Exception:  # noqa: BLE001 - a server that does not answer cannot take leave
+            self.raw.terminate()
 
 
 class ConnectionPool:
-    """At most `size` connections, which `connect` opens when they are needed.
+    """At most `size` connections, which `connect` opens when they are needed. Callers wait for one in their order.
 
-    `check` is called with each asyncpg connection that leaves the pool. If it raises InvalidatePoolError, all connections of
-    the pool are replaced.
+    A server that restarts closes all its connections. If a connection is found closed when it leaves the pool, `on_restart`
+    is called and all connections of the pool are replaced, those in use included once they return.
     """
 
     def __init__(
-        self, connect: Callable[[], Awaitable[Any]], check: Callable[[Any], None], *, size: int
+        self, connect: Callable[[], Awaitable[Any]], on_restart: Callable[[], None], *, size: int
     ) -> None:
-        dialect: Any = PostgresDialect  # its constructor has no types
-        driver = dialect.import_dbapi()
-        self._driver_error: type[Exception] = driver.Error
-        self._pool = AsyncAdaptedQueuePool(
-            lambda: driver.connect(async_creator_fn=connect),
-            pool_size=size,
-            max_overflow=0,
-            timeout=ACQUIRE_TIMEOUT_S,
-            recycle=RECYCLE_S,
-            dialect=dialect(dbapi=driver),
-            reset_on_return=None,  # a connection returns clean, or not at all
-        )
-
-        def check_out(adapted: Any, _record: Any, _proxy: Any) -> None:
-            check(adapted.driver_connection)
-
-        event.listen(self._pool, "checkout", check_out)
+        self.size: Final = size
+        """The most connections that may be open."""
+        self.in_use = 0
+        self._connect = connect
+        self._on_restart = on_restart
+        self._slots = asyncio.Semaphore(size)
+        self._idle: deque[PooledConnection] = deque()
+        self._generation = 0
 
     @asynccontextmanager
     async def acquire(self) -> AsyncIterator[PooledConnection]:
-        """Yield a connection. Raise TimeoutError of SQLAlchemy if none is free in time, asyncpg's error if none opens."""
-        try:
-            connection = PooledConnection(await greenlet_spawn(self._pool.connect))
-        except self._driver_error as error:
-            raise error.__cause__ or error from None  # SQLAlchemy's adapter wraps errors of asyncpg
-        try:
-            yield connection
-        finally:
-            connection.release()
+        """Yield a connection. It is not reset afterward: the caller returns it clean, or invalidates it.
 
-    @property
-    def size(self) -> int:
-        """The most connections that may be open."""
-        return self._pool.size()
+        Waits without a limit while all connections are in use. Raises the error of `connect` if none can be opened.
+        """
+        async with self._slots:
+            self.in_use += 1
+            try:
+                connection = await self._take()
+                try:
+                    yield connection
+                finally:
+                    if connection.is_valid:
+                        self._idle.append(connection)
+            finally:
+                self.in_use -= 1
 
-    @property
-    def in_use(self) -> int:
-        """The connections that are in use."""
-        return self._pool.checkedout()
+    async def _take(self) -> PooledConnection:
+        """Return the connection that was idle for the longest time, or a new one."""
+        while self._idle:
+            connection = self._idle.popleft()
+            if connection.generation == self._generation:
+                if connection.raw.is_closed():
+                    self._generation += 1
+                    self._on_restart()
+                elif time.monotonic() - connection.opened_at < RECYCLE_S:
+                    return connection
+            await connection.invalidate()
+        generation = self._generation  # a restart while it connects may close it
+        return PooledConnection(await self._connect(), generation, time.monotonic())
 
     async def aclose(self) -> None:
         """Close the connections that are not in use."""
-        await greenlet_spawn(self._pool.dispose)
+        while self._idle:
+            await self._idle.popleft().invalidate()

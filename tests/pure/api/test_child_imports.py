@@ -5,7 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 
-NOT_FOR_CHILDREN = ("fastapi", "starlette", "uvicorn", "httpx", "plangate.client", "plangate.api.calls", "sqlalchemy.orm",
+NOT_FOR_CHILDREN = ("fastapi", "starlette", "uvicorn", "httpx", "plangate.client", "plangate.api.calls", "sqlalchemy",
                     "alembic", "mcp", "typer", "anthropic", "openai")  # fmt: skip
 
 
@@ -20,5 +20,5 @@ def test_a_child_process_loads_only_what_it_needs_to_work_on_queries() -> None:
     assert loaded("app.api.child_process", *NOT_FOR_CHILDREN) == []
 
 
-def test_a_serving_process_loads_neither_the_orm_nor_migrations() -> None:
-    assert loaded("app.api.serving, app.api.http", "sqlalchemy.orm", "alembic") == []
+def test_a_serving_process_loads_neither_sqlalchemy_nor_migrations() -> None:
+    assert loaded("app.api.serving, app.api.http", "sqlalchemy", "alembic") == []
