@@ -1,11 +1,10 @@
 """The schema of the first release."""
 
-from app.base.postgres.migrate import apply_code, execute_folder
+from app.base.postgres.migrate import execute_sql, first_schema_sql
 
 revision = "1001"
 down_revision = None
 
 
 def upgrade() -> None:
-    execute_folder("tables")
-    apply_code()
+    execute_sql(first_schema_sql())

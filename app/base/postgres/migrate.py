@@ -17,6 +17,11 @@ if TYPE_CHECKING:
 MIGRATION_LOCK = 7_046_029_254  # any number that is unused in this database
 FIRST_REVISION: Final = "1001"
 """The schema of the first release. Development versions had lower ones."""
+VERSION_TABLE: Final = (
+    "CREATE TABLE alembic_version "
+    "(version_num VARCHAR(32) NOT NULL, CONSTRAINT alembic_version_pkc PRIMARY KEY (version_num))"
+)
+"""What Alembic executes before the first revision."""
 UNRELEASED: Final = (
     "A development version of Plangate created this database, and its schema cannot be upgraded. "
     "Start with a new database: another --data-dir, or another database in DATABASE_URL."
@@ -49,8 +54,14 @@ async def migrate(dsn: str) -> None:
         SchemaIsNewer: a newer version has upgraded the database.
         SchemaIsUnreleased: a development version created the database.
     """
-    if await _is_up_to_date(dsn):
-        return
+    connection = await hosts.connect(dsn, timeout=10)
+    try:
+        if await _is_empty(connection):
+            await _create_schema(connection)
+        if await _is_up_to_date(connection):
+            return
+    finally:
+        await connection.close()
     engine = await asyncio.to_thread(_load, dsn)
     from sqlalchemy.exc import DBAPIError  # noqa: PLC0415 - loaded by _load
 
@@ -73,20 +84,35 @@ def _load(dsn: str) -> AsyncEngine:
     return create_async_engine("postgresql+asyncpg://", async_creator=lambda: hosts.connect(dsn, timeout=10))
 
 
-async def _is_up_to_date(dsn: str) -> bool:
+async def _is_empty(connection: Any) -> bool:
+    """Return whether no version of Plangate has used this database."""
+    found = await connection.fetchval(
+        "SELECT coalesce(to_regclass('alembic_version'), to_regclass('schema_code'))"
+    )
+    return found is None
+
+
+async def _create_schema(connection: Any) -> None:
+    """Create the schema of the first revision as Alembic does, without loading it (docs/decisions/0081)."""
+    async with connection.transaction():
+        await connection.execute(f"SELECT pg_advisory_xact_lock({MIGRATION_LOCK})")
+        if not await _is_empty(connection):
+            return  # another process has created it meanwhile
+        await connection.execute("SET LOCAL lock_timeout = '10s'")
+        await connection.execute(f"{VERSION_TABLE};\n{first_schema_sql()}")
+        await connection.execute("INSERT INTO alembic_version (version_num) VALUES ($1)", FIRST_REVISION)
+
+
+async def _is_up_to_date(connection: Any) -> bool:
     """Return whether there is nothing to do. Most starts find it so, and need not load Alembic."""
-    connection = await hosts.connect(dsn, timeout=10)
-    try:
-        if await connection.fetchval("SELECT to_regclass('schema_code') IS NULL"):
-            return False
-        same_code = await connection.fetchval("SELECT digest FROM schema_code") == _code_digest()
-        return same_code and await schema_is_current(connection)
-    finally:
-        await connection.close()
+    if await connection.fetchval("SELECT to_regclass('schema_code') IS NULL"):
+        return False
+    same_code = await connection.fetchval("SELECT digest FROM schema_code") == _code_digest()
+    return same_code and await schema_is_current(connection)
 
 
 def _upgrade(connection: Connection) -> None:
-    from alembic import command  # noqa: PLC0415 - 0.1 s of import that the start of a current version never needs
+    from alembic import command  # noqa: PLC0415 - see _load
     from alembic.config import Config  # noqa: PLC0415
     from alembic.runtime.migration import MigrationContext  # noqa: PLC0415
     from alembic.util import CommandError  # noqa: PLC0415
@@ -114,22 +140,16 @@ def _upgrade(connection: Connection) -> None:
         raise SchemaIsUnreleased(UNRELEASED)
 
 
-def _migration_connection() -> Connection:
-    from alembic import op  # noqa: PLC0415 - see _upgrade
+def execute_sql(sql: str) -> None:
+    """Execute any number of statements in the migration's transaction."""
+    from alembic import op  # noqa: PLC0415 - see _load
+    from sqlalchemy.util import await_only  # noqa: PLC0415
 
-    return op.get_bind()
-
-
-def execute_folder(name: str) -> None:
-    """Execute every file of migrations/`name`, in the order of their names, in the migration's transaction."""
-    from sqlalchemy.util import await_only  # noqa: PLC0415 - see _upgrade
-
-    connection = _migration_connection()
+    connection = op.get_bind()
     connection.exec_driver_sql("SELECT 1")  # asyncpg begins lazily: make sure that the transaction is open
     raw: Any = connection.connection.driver_connection
-    for file in _sql_files(name):
-        # asyncpg prepares single statements only, so a file is sent over the simple protocol
-        await_only(raw.execute(file.read_text(encoding="utf-8")))
+    # asyncpg prepares single statements only, so this is sent over the simple protocol
+    await_only(raw.execute(sql))
 
 
 def apply_code() -> None:
@@ -137,14 +157,31 @@ def apply_code() -> None:
 
     Every migration that changes one of them calls this. Each file can be executed any number of times.
     """
-    connection = _migration_connection()
-    connection.exec_driver_sql("SET LOCAL check_function_bodies = off")  # functions call each other
-    execute_folder("access")
-    # A role needs this to become the owner of a function.
-    connection.exec_driver_sql("GRANT CREATE ON SCHEMA public TO plangate_scan")
-    execute_folder("functions")
-    connection.exec_driver_sql("REVOKE CREATE ON SCHEMA public FROM plangate_scan")
-    connection.exec_driver_sql("UPDATE schema_code SET digest = $1", (_code_digest(),))
+    execute_sql(_code_sql())
+
+
+def first_schema_sql() -> str:
+    """Return the statements that create the schema of the first revision."""
+    return f"{_folder_sql('tables')};\n{_code_sql()}"
+
+
+def _code_sql() -> str:
+    return ";\n".join(
+        [
+            "SET LOCAL check_function_bodies = off",  # functions call each other
+            _folder_sql("access"),
+            # A role needs this to become the owner of a function.
+            "GRANT CREATE ON SCHEMA public TO plangate_scan",
+            _folder_sql("functions"),
+            "REVOKE CREATE ON SCHEMA public FROM plangate_scan",
+            f"UPDATE schema_code SET digest = '\\x{_code_digest().hex()}'",  # noqa: S608 - hexadecimal digits
+        ]
+    )
+
+
+def _folder_sql(name: str) -> str:
+    """Return the contents of every file of migrations/`name`, in the order of their names."""
+    return ";\n".join(file.read_text(encoding="utf-8") for file in _sql_files(name))
 
 
 def _sql_files(folder: str) -> list[Path]:

@@ -5,8 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-import re
-import subprocess
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -15,7 +13,6 @@ import asyncpg
 import pytest
 
 from app.artifacts.verify import problems
-from app.backup import programs
 from app.backup.archive import Manifest
 from app.backup.errors import BackupError
 from app.backup.restore import check_backup, check_key, restore
@@ -32,6 +29,7 @@ from tests.support import specs
 from tests.support.client import good, refused
 from tests.support.cluster import Cluster, as_superuser, superuser_dsn
 from tests.support.next_version import install_next_version
+from tests.support.schema import schema_of
 from tests.support.world import World, world
 
 
@@ -74,15 +72,6 @@ async def fill(running: World, body: bytes = b"the body") -> dict[str, str]:
 
 def bodies_in(folder: Path) -> list[Path]:
     return [path for path in folder.glob("*/*/*") if path.is_file()]
-
-
-def schema_of(dsn: str) -> str:
-    """The schema with owners, grants and policies, as Postgres writes it."""
-    chosen = programs.choose(15, [p for p in programs.installed() if p.major >= 18])
-    url, env = programs.login(dsn)
-    command = [chosen.folder / "pg_dump", "--schema-only", f"--dbname={url}"]
-    text = subprocess.run(command, env=env, check=True, capture_output=True, text=True).stdout
-    return re.sub(r"\\(un)?restrict \S+", "", text)
 
 
 async def rows(site: Deployment) -> dict[str, int]:
