@@ -137,12 +137,17 @@ def start(
             socket_dir = places.socket_dir(cluster, account)
             spec = ServerSpec(cluster, account, socket_dir, state_dir, dict(settings or {}), write_log)
             lock = locks.open_lock(cluster.users_lock)
+            alone = False
             try:
                 alone = locks.try_exclusive(lock)
                 locks.share(lock)
                 server.ensure_running(spec, alone=alone)
-            except BaseException:
-                locks.release(lock)
+            except BaseException as error:
+                try:
+                    if alone and isinstance(error, (KeyboardInterrupt, SystemExit)):
+                        server.stop_interrupted(spec)
+                finally:
+                    locks.release(lock)
                 raise
     except OSError as error:
         raise faults.error_from_os(error, f"The data directory {data_dir} cannot be used") from error

@@ -177,6 +177,20 @@ def _reap_later(child: subprocess.Popen[bytes]) -> None:
     threading.Thread(target=child.wait, name="embedded-postgres-reaper", daemon=True).start()
 
 
+def stop_interrupted(server: ServerSpec) -> None:
+    """Stop the server after a signal has interrupted its start, if it was launched. It may have no socket yet."""
+    deadline = time.monotonic() + START_TIMEOUT_SECONDS
+    lock = locks.open_lock(server.places.server_lock)
+    try:
+        while not locks.try_exclusive(lock) and time.monotonic() < deadline:
+            if wire.query_status(server.socket, DATABASE).pid is not None:
+                stop(server)
+                break
+            time.sleep(locks.POLL_INTERVAL_SECONDS)
+    finally:
+        locks.release(lock)
+
+
 def stop(server: ServerSpec) -> None:
     """Stop the server and wait until all its processes have ended: fast shutdown first, then immediate."""
     lock = locks.open_lock(server.places.server_lock)
