@@ -6,12 +6,9 @@ import asyncio
 import contextlib
 import errno
 import gc
-import ipaddress
-import os
 import signal
 import socket
 import sys
-import threading
 from collections.abc import Coroutine, Iterator
 from pathlib import Path
 from types import FrameType
@@ -24,19 +21,16 @@ import uvloop
 from app.api.admission import AdmissionBounds, parse_networks
 from app.api.connections import ConnectionLimits, Connections, bound_send_buffer
 from app.api.console_link import listening_url, print_console_link
-from app.api.database_startup import migrate_database, prepare_database
 from app.api.http import create_app, create_operations_app
 from app.api.open_files import backlog, connection_bound, raise_open_files, reserved_files
+from app.api.process import is_loopback, stop_requested
 from app.assembly import Services, assemble
 from app.base import embedded_postgres
 from app.base.errors import Unavailable
-from app.base.keys import has_key_shape, hash_key, new_key
-from app.base.logs.configure import configure
 from app.base.logs.processors import Throttle
-from app.deployment import Deployment, find_deployment, load_or_create_secret, prepare_blobs
+from app.deployment import Deployment
 from app.llm.client import STREAMS_PER_SLOT
 from app.settings import Settings
-from app.tenancy.installation import check_master_key, register_operator_key, require_key
 
 log = structlog.get_logger(__name__)
 
@@ -45,40 +39,25 @@ KEEP_POSTGRES_EVERY_S = 2.0
 DRAIN_S = 5.0
 REFUSING_S = 1.0
 """How long a process answers every request with a 503 after its drain time, before its listener closes."""
-_stop_requested = threading.Event()
 
 
-def serve(settings: Settings, *, with_worker: bool) -> None:
-    configure(settings.log_level)
-    _install_signal_handlers()
-    _require_blobs(settings)
+def serve(settings: Settings, site: Deployment, key_file: Path | None, *, with_worker: bool) -> None:
+    """Serve the API until a signal, and work on queries. `key_file` has the operator's key of this machine."""
     bounds = admission_bounds(settings)
-    site = find_deployment(settings)
-    try:
-        _warn_of_listable_data(site)
-        prepare_blobs(site.blobs)
-        asyncio.run(prepare_database(site, settings.database_wait_s))
-        asyncio.run(check_master_key(site.migrate_dsn, site.master))
-        key_file = _ensure_local_key(settings, site)
-        if key_file is None:
-            asyncio.run(require_key(site.dsn))
-        services = assemble(settings, site, with_worker=with_worker, child_argv=CHILD_ARGV)
-        connections = Connections(connection_limits(settings), services.metrics, bounds)
-        listening = _listen(settings.host, settings.port, backlog=bounds.backlog)
-        bound_send_buffer(listening, connections.limits)
-        config = connections.configure(create_app(services), timeout_graceful_shutdown=4, lifespan="on")
-        _print_address(listening, key_file)
-        _notify_data_location(site)
-        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-            operator_key = None if key_file is None else key_file.read_text().strip()
-            server = _Server(config, services, drain_seconds(settings), operator_key)
-            freeze_startup_objects()
-            runner.run(_run_beside_database(site, services, server.serve(sockets=[listening])))
-            signal.signal(
-                signal.SIGTERM, signal.SIG_IGN
-            )  # what is left is giving back; a second signal is no news
-    finally:
-        site.release()
+    services = assemble(settings, site, with_worker=with_worker, child_argv=CHILD_ARGV)
+    connections = Connections(connection_limits(settings), services.metrics, bounds)
+    listening = _listen(settings.host, settings.port, backlog=bounds.backlog)
+    bound_send_buffer(listening, connections.limits)
+    config = connections.configure(create_app(services), timeout_graceful_shutdown=4, lifespan="on")
+    _print_address(listening, key_file)
+    _notify_data_location(site)
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        operator_key = None if key_file is None else key_file.read_text().strip()
+        server = _Server(config, services, drain_seconds(settings), operator_key)
+        freeze_startup_objects()
+        runner.run(_run_beside_database(site, services, server.serve(sockets=[listening])))
+        # what is left is giving back; a second signal is no news
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
 
 
 def freeze_startup_objects() -> None:
@@ -140,24 +119,6 @@ async def _keep_postgres(site: Deployment, services: Services) -> None:
                     log.error("postgres.cannot_start", error=error)
 
 
-def _install_signal_handlers() -> None:
-    """Let SIGTERM unwind a process whose loop has not started yet. A terminal that closes is a SIGTERM too, unless the process
-    was started with nohup."""
-    signal.signal(signal.SIGTERM, _exit)
-    if signal.getsignal(signal.SIGHUP) is signal.SIG_DFL:
-        signal.signal(signal.SIGHUP, lambda *_: os.kill(os.getpid(), signal.SIGTERM))
-
-
-def _exit(_number: int, _frame: object) -> None:
-    """Unwind the process, so that it releases what it holds. Outside its own loop, uvicorn leaves signals to us.
-
-    Python ignores the exception in the callback of a weak reference, as while the garbage collector runs. The process then
-    ends once it listens to signals itself.
-    """
-    _stop_requested.set()
-    raise SystemExit(0)
-
-
 def drain_seconds(settings: Settings) -> float:
     """Return how long the process serves after /readyz changes and before the listener closes. The default is 0 on a
     loopback address: no load balancer probes it, and Ctrl-C should be immediate."""
@@ -187,7 +148,7 @@ class _Server(uvicorn.Server):
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
         with super().capture_signals():
-            self.should_exit = _stop_requested.is_set()
+            self.should_exit = stop_requested.is_set()
             yield
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
@@ -267,14 +228,6 @@ def _print_address(listening: socket.socket, key_file: Path | None) -> None:
         print(f"The operator's key of this machine is in {key_file}", flush=True)  # noqa: T201
 
 
-def _warn_of_listable_data(site: Deployment) -> None:
-    """Log a warning if other accounts can list the data directory. Its mode is the operator's to change."""
-    if site.postgres is not None:
-        warning = embedded_postgres.listing_warning(site.postgres.data_dir)
-        if warning is not None:
-            log.warning("data_dir.listable", error=warning)
-
-
 def _notify_data_location(site: Deployment) -> None:
     """Print where root's database is when the account that runs Postgres cannot reach the data directory."""
     postgres = site.postgres
@@ -286,66 +239,18 @@ def _notify_data_location(site: Deployment) -> None:
         )
 
 
-def is_loopback(host: str) -> bool:
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"
-
-
-def _ensure_local_key(settings: Settings, site: Deployment) -> Path | None:
-    """Return the file of the operator's key, created if needed; None unless local with the embedded database."""
-    if site.postgres is None or not is_loopback(settings.host):
-        return None
-    path = settings.data_dir / "local-key"
-    if not path.exists():
-        key, _ = new_key(cell=settings.cell)
-        handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-        with os.fdopen(handle, "w") as file:
-            file.write(key + "\n")
-    key = load_or_create_secret(path)
-    if not has_key_shape(key):
-        raise SystemExit(f"{path} does not hold a key; delete it and start again to get a new one.")
-    asyncio.run(register_operator_key(site.migrate_dsn, hash_key(key)))
-    return path
-
-
-def _require_blobs(settings: Settings) -> None:
-    """Exit if DATABASE_URL is set without PLANGATE_BLOBS: with a default per machine, bodies on other machines would be lost."""
-    if settings.database_url is not None and settings.blobs is None:
-        raise SystemExit(
-            "PLANGATE_BLOBS is needed with DATABASE_URL: where the bodies of files are, the same for every process of "
-            "this database. A directory that all of them see (on one machine any that is the service's own), or "
-            "s3://bucket/prefix."
-        )
-
-
-def run_worker(settings: Settings) -> None:
-    configure(settings.log_level)
-    _install_signal_handlers()
-    _require_blobs(settings)
+def run_worker(settings: Settings, site: Deployment) -> None:
+    """Work on queries until a signal."""
     bounds = admission_bounds(settings)
-    site = find_deployment(settings)
-    try:
-        _warn_of_listable_data(site)
-        prepare_blobs(site.blobs)
-        asyncio.run(prepare_database(site, settings.database_wait_s))
-        asyncio.run(check_master_key(site.migrate_dsn, site.master))
-        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-            services = assemble(settings, site, child_argv=CHILD_ARGV)
-            connections = Connections(connection_limits(settings), services.metrics, bounds)
-            listening = None
-            if settings.worker_port is not None:
-                listening = _listen(
-                    settings.host, settings.worker_port, "PLANGATE_WORKER_PORT", bounds.backlog
-                )
-                bound_send_buffer(listening, connections.limits)
-            freeze_startup_objects()
-            runner.run(
-                _run_beside_database(site, services, _run_worker(site, services, connections, listening))
-            )
-    finally:
-        site.release()
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        services = assemble(settings, site, child_argv=CHILD_ARGV)
+        connections = Connections(connection_limits(settings), services.metrics, bounds)
+        listening = None
+        if settings.worker_port is not None:
+            listening = _listen(settings.host, settings.worker_port, "PLANGATE_WORKER_PORT", bounds.backlog)
+            bound_send_buffer(listening, connections.limits)
+        freeze_startup_objects()
+        runner.run(_run_beside_database(site, services, _run_worker(site, services, connections, listening)))
 
 
 async def _run_worker(
@@ -354,7 +259,7 @@ async def _run_worker(
     stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
-    if _stop_requested.is_set():
+    if stop_requested.is_set():
         stop.set()
     await services.start()
     print("Plangate worker runs", flush=True)  # noqa: T201 - for the person who started it
@@ -370,11 +275,3 @@ async def _run_worker(
         operations.cancel()
         await asyncio.wait([operations])
     await services.aclose()
-
-
-def migrate_only(settings: Settings) -> None:
-    site = find_deployment(settings)
-    try:
-        asyncio.run(migrate_database(site, settings.database_wait_s))
-    finally:
-        site.release()

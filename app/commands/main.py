@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     import pydantic
 
     from app import settings as configuration
-    from app.api import serving
+    from app.api import process
     from app.base import embedded_postgres
     from app.base.postgres import database
     from app.commands import admin, backups, transfers
@@ -40,7 +40,7 @@ else:  # the service takes seconds to load, and most commands only talk to one
     admin = lazy_module("app.commands.admin")
     backups = lazy_module("app.commands.backups")
     transfers = lazy_module("app.commands.transfers")
-    serving = lazy_module("app.api.serving")
+    process = lazy_module("app.api.process")
     floor = lazy_module("app.tenancy.floor")
 
 commands = typer.Typer()
@@ -101,19 +101,19 @@ def serve(
     ] = False,
 ) -> None:
     """Serve the API, and work on queries."""
-    serving.serve(settings(host=host, port=port, data_dir=data_dir), with_worker=not no_worker)
+    process.serve(settings(host=host, port=port, data_dir=data_dir), with_worker=not no_worker)
 
 
 @commands.command()
 def worker(data_dir: DataDir = None) -> None:
     """Work on queries, without an API."""
-    serving.run_worker(settings(data_dir=data_dir))
+    process.run_worker(settings(data_dir=data_dir))
 
 
 @commands.command()
 def migrate(data_dir: DataDir = None) -> None:
     """Bring the database's schema up to date."""
-    serving.migrate_only(settings(data_dir=data_dir))
+    process.migrate_only(settings(data_dir=data_dir))
     typer.echo("The schema is up to date.")
 
 

@@ -31,7 +31,7 @@ def mode(path: Path) -> int:
 
 def warnings(at: Path) -> list[dict[str, Any]]:
     """Return the warnings in the log. Python also writes there, without JSON, that it ignored the end of the process
-    in a callback of the garbage collector (`_exit` in app/api/serving.py)."""
+    in a callback of the garbage collector (`_exit` in app/api/process.py)."""
     log = (at / "log").read_text().splitlines()
     lines = [json.loads(line) for line in log if line.startswith("{")]
     return [line for line in lines if line["event"] == "data_dir.listable"]
