@@ -40,7 +40,7 @@ def warnings(at: Path) -> list[dict[str, Any]]:
 def test_a_new_data_directory_cannot_be_listed_by_others(at: Path) -> None:
     before = os.umask(0o000)
     try:
-        with serving(at):
+        with serving(at, new_data=True):
             assert mode(at / "data") == (0o711 if ROOT else 0o700)
     finally:
         os.umask(before)

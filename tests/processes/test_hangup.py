@@ -10,7 +10,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from tests.support.service import END_WITHIN_S, ROOT, folder, plain_environment
+from tests.support.service import END_WITHIN_S, ROOT, copy_data_directory, folder, plain_environment
 
 COMMANDS = {
     "serve": (["serve", "--port", "0"], "Plangate listens on "),
@@ -23,6 +23,7 @@ AS_SAID = "import os, signal, sys; signal.signal(signal.SIGHUP, int(sys.argv[1])
 
 
 def started(data: Path, words: list[str], ignoring: bool = False) -> subprocess.Popen[str]:
+    copy_data_directory(data, {})
     said = signal.SIG_IGN if ignoring else signal.SIG_DFL
     command = [sys.executable, "-m", "app", *words, "--data-dir", str(data)]
     return subprocess.Popen(

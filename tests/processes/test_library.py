@@ -33,6 +33,7 @@ from plangate.local_calls import LocalCalls
 from pydantic import BaseModel
 
 from tests.support.forked import Forked
+from tests.support.service import copy_data_directory
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 START_S, PATIENCE_S = 60.0, 20.0
@@ -49,6 +50,7 @@ class Server:
         self._process: Forked | None = None
 
     def start(self) -> None:
+        copy_data_directory(self.folder / "data", {})
         environment = {k: v for k, v in os.environ.items() if not k.startswith("PLANGATE_")}
         command = ["serve", "--port", str(self._port), "--data-dir", str(self.folder / "data")]
         printed, prints = os.pipe()

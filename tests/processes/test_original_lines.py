@@ -30,7 +30,7 @@ from plangate import (
 )
 from pydantic import BaseModel
 
-from tests.support.service import Service, folder, plain_environment, serving
+from tests.support.service import Service, copy_data_directory, folder, plain_environment, serving
 
 Event = dict[str, Any]
 
@@ -378,6 +378,7 @@ print(LocalService._running[0].pid)
 @pytest.mark.parametrize("kind", ["async", "sync"])
 def test_a_dropped_runtime_warns_once_and_leaves_no_process(kind: str) -> None:
     with folder() as at:
+        copy_data_directory(at / "data", {})
         environment = {**plain_environment(), "PLANGATE_DATA_DIR": str(at / "data")}
         done = subprocess.run(
             [sys.executable, "-c", DROPPED, kind],

@@ -1,19 +1,28 @@
-"""`plangate serve` as an operator runs it: a separate process with its own data."""
+"""`plangate serve` as an operator runs it: a separate process with its own data.
+
+Its data directory is a copy of one that a service has used, because creating a cluster and its schema is most of what
+a first start costs.
+"""
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import os
 import shutil
+import subprocess
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 from tests.support.forked import Forked
 
 ROOT = Path(__file__).parents[2]
 END_WITHIN_S = 60.0
+DATA_SETTINGS = ("DATABASE_URL", "PLANGATE_CELL", "PLANGATE_SECRET_KEY")
+"""Settings on which the contents of a data directory depend."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,14 +60,35 @@ def serving(
     settings: Mapping[str, str] | None = None,
     open_files: tuple[int, int] | None = None,
     port: int = 0,
+    new_data: bool = False,
 ) -> Iterator[Service]:
-    """Runs until the block ends. `at` is a directory of the caller's, `open_files` the soft and hard limits."""
+    """Runs until the block ends. `at` is a directory of the caller's, `open_files` the soft and hard limits. With
+    `new_data`, the service creates its data directory itself."""
+    if not new_data:
+        copy_data_directory(at / "data", settings or {})
     command = ("serve", "--port", str(port))
     with started(at, settings, command, open_files) as (process, lines):
         listens, key_in = (next(lines) for _ in range(2))
         assert listens, (at / "log").read_text()[-2000:]
         key = Path(key_in.rsplit(" ", 1)[1]).read_text().strip()
         yield Service(listens.rsplit(" ", 1)[1], key, process.pid)
+
+
+def copy_data_directory(path: Path, settings: Mapping[str, str]) -> None:
+    """Create a data directory for a service with these settings, unless it exists or depends on them. All have the same
+    keys."""
+    if not path.exists() and not settings.keys() & set(DATA_SETTINGS):
+        subprocess.run(["cp", "-a", _used_data_directory(), path], check=True)
+
+
+@cache
+def _used_data_directory() -> Path:
+    """Return the data directory of a service that has started and ended."""
+    with contextlib.ExitStack() as stack:
+        at = stack.enter_context(folder())
+        assert all(started_lines(at, 1)), (at / "log").read_text()[-2000:]
+        atexit.register(stack.pop_all().close)
+    return at / "data"
 
 
 def started_lines(at: Path, count: int) -> list[str]:

@@ -24,6 +24,7 @@ from app.base import embedded_postgres
 from app.base.embedded_postgres import places, wire
 from tests.processes.acceptance.reader import Reader
 from tests.support.forked import Forked
+from tests.support.service import copy_data_directory
 
 T = TypeVar("T")
 
@@ -177,6 +178,7 @@ class House:
 
     def serve(self, *flags: str, wait: bool = True) -> Process:
         arguments = ["serve", "--port", str(self.port), "--data-dir", str(self.data_dir), *flags]
+        copy_data_directory(self.data_dir, self.env)
         self.service = self._start_app("service", arguments)
         if wait:
             self.until_ready()
