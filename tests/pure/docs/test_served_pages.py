@@ -16,12 +16,11 @@ import pytest_asyncio
 from app.api.http import create_app
 from app.api.pages.guides import site, site_policy
 from app.api.pages.responses import prefers_markdown, relative_link
-from docsite.build import build_if_stale, load_documentation
+from docsite.build import build_if_stale
 from docsite.pages import API, DECISIONS, Page
+from tests.support.documentation import PAGES
 from tests.support.guides import ROOT
 
-DOCUMENTATION = load_documentation()
-PAGES = list(DOCUMENTATION.pages.values())
 ELSEWHERE = ("https://", "http://")
 
 each_page = pytest.mark.parametrize("page", PAGES, ids=lambda page: page.path)

@@ -10,13 +10,12 @@ from pathlib import Path
 import pytest
 from markdown_it import MarkdownIt
 
-from docsite.build import build_if_stale, load_documentation
+from docsite.build import build_if_stale
 from docsite.freshness import SITE
 from docsite.pages import BrokenPage, Documentation, Page
+from tests.support.documentation import DOCUMENTATION, PAGES
 from tests.support.guides import ROOT
 
-DOCUMENTATION = load_documentation()
-PAGES = list(DOCUMENTATION.pages.values())
 COMMONMARK = MarkdownIt("commonmark").enable(["table", "strikethrough"])
 ARTICLE = re.compile(r"<article.*?</article>", re.DOTALL)
 ADDED = re.compile(r'<a class="headerlink".*?</a>|<div class="tabbed-labels">.*?</div>', re.DOTALL)
