@@ -10,7 +10,6 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import orjson
-import structlog
 from plangate.spec.file_toolkits import WRITE
 from plangate.spec.memory_toolkit import RECALL
 from plangate.spec.models import AgentSpec
@@ -41,6 +40,7 @@ from app.base.errors import Unavailable
 from app.base.ids import new_id
 from app.base.json import strict_json
 from app.base.json.offload import offload, weight
+from app.base.logs.structured import structlog
 from app.base.postgres.database import Database
 from app.base.schema.checker import SchemaChecker
 from app.calls.models import TurnCall

@@ -17,13 +17,13 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-import structlog
 from uvicorn.config import Config
 from uvicorn.protocols.http.flow_control import FlowControl
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 from uvicorn.server import ServerState
 
 from app.base.logs.processors import Throttle
+from app.base.logs.structured import structlog
 from app.base.metrics import Metrics
 from app.base.peers import parse_address, peer_for_host
 

@@ -16,12 +16,12 @@ import weakref
 from dataclasses import dataclass
 from typing import Any, Final
 
-import structlog
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from uvicorn.config import Config
 from uvicorn.server import ServerState
 
 from app.api.admission import Admission, AdmissionBounds, AdmittedConnection
+from app.base.logs.structured import structlog
 from app.base.metrics import Metrics
 
 log = structlog.get_logger(__name__)

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import socket
 
-import structlog
-
 from app.assembly import Services
+from app.base.logs.structured import structlog
 from app.tenancy.models import LOCAL_TENANT
 from app.tenancy.service import parse_key
 

@@ -6,7 +6,6 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-import structlog
 from fastapi import FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
@@ -18,6 +17,7 @@ from app.base.blobs.store import BlobStoreError
 from app.base.errors import MAX_DETAIL_CHARS, MAX_LISTED_ERRORS, list_errors, truncate
 from app.base.json import strict_json
 from app.base.logs.processors import HTTP_METHODS, log_ids
+from app.base.logs.structured import structlog
 from app.base.postgres.database import is_outage
 from app.base.postgres.health import HealthMonitor
 from app.tenancy.http import RepeatedRequest

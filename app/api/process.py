@@ -16,13 +16,12 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final
 
-import structlog
-
 from app.api.database_startup import migrate_database, prepare_database
 from app.api.open_files import raise_open_files
 from app.base import embedded_postgres
 from app.base.keys import has_key_shape, hash_key, new_key
 from app.base.logs.configure import configure
+from app.base.logs.structured import structlog
 from app.deployment import Deployment, find_deployment, load_or_create_secret, prepare_blobs
 from app.settings import Settings
 from app.tenancy.installation import check_master_key, register_operator_key, require_key

@@ -14,7 +14,6 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-import structlog
 import uvicorn
 import uvloop
 
@@ -28,6 +27,7 @@ from app.assembly import Services, assemble
 from app.base import embedded_postgres
 from app.base.errors import Unavailable
 from app.base.logs.processors import Throttle
+from app.base.logs.structured import structlog
 from app.deployment import Deployment
 from app.llm.client import STREAMS_PER_SLOT
 from app.settings import Settings

@@ -16,8 +16,8 @@ from typing import Any, Final
 
 import httpx2
 import idna
-import structlog
 
+from app.base.logs.structured import structlog
 from app.base.shares import TenantShares
 from app.base.threads import run_in_thread
 

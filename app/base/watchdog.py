@@ -18,9 +18,8 @@ import time
 from dataclasses import dataclass
 from typing import Final
 
-import structlog
-
 from app.base.logs.processors import Throttle, thread_stack
+from app.base.logs.structured import structlog
 from app.base.metrics import Metrics
 
 log = structlog.get_logger(__name__)

@@ -25,10 +25,10 @@ from pathlib import Path
 from typing import Any, Final
 
 import orjson
-import structlog
 
 from app.base.errors import Unavailable
 from app.base.ids import new_id
+from app.base.logs.structured import structlog
 from app.base.postgres.database import Database
 from app.engine import lease_store
 from app.engine.models import Culprit

@@ -12,9 +12,9 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Final, Literal
 
 import orjson
-import structlog
 
 from app.base.ids import age_ms, with_prefix
+from app.base.logs.structured import structlog
 from app.base.postgres.database import Database, Tx
 from app.engine import store
 from app.engine.models import QueryTotals

@@ -17,9 +17,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
-import structlog
-
 from app.base.errors import Unavailable
+from app.base.logs.structured import structlog
 from app.base.postgres.database import Database
 from app.engine import lease_store
 

@@ -10,10 +10,9 @@ import asyncio
 import contextlib
 from collections.abc import AsyncIterator
 
-import structlog
-
 from app.base.errors import Unavailable
 from app.base.logs.processors import Throttle
+from app.base.logs.structured import structlog
 from app.base.postgres.database import Database, Tx
 from app.engine import lease_store
 

@@ -13,11 +13,9 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-import structlog
-from structlog.contextvars import bind_contextvars
-
 from app.base.errors import Unavailable
 from app.base.logs.processors import log_ids
+from app.base.logs.structured import structlog
 from app.base.postgres.database import Database
 from app.engine import lease_store
 from app.engine.models import QueryClaim, QueryRecord
@@ -222,7 +220,9 @@ class Worker:
         running.task = asyncio.create_task(self._work(running), name=f"query-{claim.query_id}")
 
     async def _work(self, running: ActiveQuery) -> None:
-        bind_contextvars(query_id=running.lease.query_id)  # of this task: for every line that it logs
+        structlog.contextvars.bind_contextvars(
+            query_id=running.lease.query_id
+        )  # of this task: for every line that it logs
         try:
             await self._advance(running)
         finally:

@@ -15,8 +15,7 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Cor
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 
-import structlog
-
+from app.base.logs.structured import structlog
 from app.base.memory import trim_memory
 from app.journal.frames import HEARTBEAT_FRAME, RETRY_FRAME
 from app.journal.limits import StreamLimits

@@ -11,10 +11,9 @@ import contextlib
 from collections.abc import Awaitable, Callable, Collection
 from typing import Final
 
-import structlog
-
 from app.base.cursors import CursorSigner
 from app.base.errors import Unavailable
+from app.base.logs.structured import structlog
 from app.base.postgres.database import Database
 from app.journal import store
 from app.journal.event_stream import EventStream, KeyCheck, StreamSet

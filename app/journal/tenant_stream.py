@@ -6,8 +6,7 @@ import asyncio
 import contextlib
 from collections.abc import Sequence
 
-import structlog
-
+from app.base.logs.structured import structlog
 from app.journal import frames
 from app.journal.event_stream import EventStream, KeyCheck, Rest, StreamSet, in_turns
 from app.journal.hub import Hub

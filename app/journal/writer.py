@@ -13,10 +13,9 @@ import contextlib
 import time
 from collections import deque
 
-import structlog
-
 from app.base.errors import Unavailable
 from app.base.logs.processors import Throttle
+from app.base.logs.structured import structlog
 from app.base.postgres.database import Database, is_outage
 from app.events import EVENT_MODELS
 from app.journal import store

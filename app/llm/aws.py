@@ -14,10 +14,10 @@ from typing import Any, Final, Protocol
 import botocore.exceptions
 import botocore.session
 import httpx2
-import structlog
 from botocore.auth import SigV4Auth
 from botocore.awsrequest import AWSRequest
 
+from app.base.logs.structured import structlog
 from app.llm.iam_keys import IamKeys
 from app.llm.provider import NotAuthorized, Unreachable
 

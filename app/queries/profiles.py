@@ -10,10 +10,9 @@ import asyncio
 from collections.abc import Mapping
 from typing import Any, Final
 
-import structlog
-
 from app.base.errors import Conflict
 from app.base.json import strict_json
+from app.base.logs.structured import structlog
 from app.base.postgres.database import Tx
 from app.catalog import catalog
 from app.catalog.entries import CatalogEntry

@@ -9,7 +9,6 @@ from contextlib import asynccontextmanager
 from datetime import datetime
 from typing import Annotated, Any
 
-import structlog
 from fastapi import APIRouter, Path, Query, Request, Response
 from fastapi.responses import StreamingResponse
 from pydantic import Field, JsonValue, SkipValidation, model_validator
@@ -17,6 +16,7 @@ from starlette.types import Send
 
 from app.base.errors import Invalid, NotFound, PlangateError
 from app.base.json.limits import LIMITS
+from app.base.logs.structured import structlog
 from app.base.postgres.database import Tx
 from app.base.responses import to_wire
 from app.journal.models import Scope

@@ -13,9 +13,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple, Protocol
 
-import structlog
-
 from app.base.errors import Unavailable
+from app.base.logs.structured import structlog
 from app.base.metrics import Metrics
 from app.base.postgres.database import Database
 from app.base.threads import run_in_thread

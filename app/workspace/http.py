@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Callable, Coroutine
 from typing import Any, Final
 
-import structlog
 from fastapi import Request, Response
 from fastapi.responses import StreamingResponse
 from starlette.requests import ClientDisconnect
@@ -13,6 +12,7 @@ from starlette.types import Send
 
 from app.base.blobs.store import ByteRange
 from app.base.errors import FieldError, Invalid, Malformed, PlangateError, UnsupportedMediaType
+from app.base.logs.structured import structlog
 from app.tenancy.http import NamedRoute, reject_line_break, validate_query_string
 from app.workspace.models import DEFAULT_TYPE, MEDIA_TYPE, Condition, StoredBody, parse_range
 from app.workspace.service import FileChanged, Workspaces

@@ -6,7 +6,6 @@ import asyncio
 from dataclasses import dataclass
 from typing import Any, Final
 
-import structlog
 from plangate.workspace import regex
 from plangate.workspace.regex import Pattern, PatternRejected
 from plangate.workspace.text import (
@@ -29,6 +28,7 @@ from plangate.workspace.text import (
 from app.agents.builtin_tools.file_sources import FileSource, FileSources
 from app.base.blobs.store import BlobStoreError, StoreUnavailable
 from app.base.errors import PlangateError, Unavailable
+from app.base.logs.structured import structlog
 from app.base.postgres.database import Tx
 from app.calls.toolkit import BuiltinTool, ToolCall
 from app.engine.query_run import QueryRun, retry_while_unavailable

@@ -5,9 +5,8 @@ from __future__ import annotations
 import logging
 import sys
 
-import structlog
-
 from app.base.logs.processors import PROCESSORS, LibraryLogHandler
+from app.base.logs.structured import structlog
 
 
 def configure(level: str) -> None:

@@ -15,12 +15,10 @@ from collections.abc import Callable, Iterator, MutableMapping
 from types import FrameType, TracebackType
 from typing import Any, Final
 
-import structlog
-from structlog.contextvars import bind_contextvars, reset_contextvars
-
 from app.base.blobs.store import BlobStoreError
 from app.base.embedded_postgres import EmbeddedPostgresError
 from app.base.ids import is_id
+from app.base.logs.structured import structlog
 from app.base.postgres.database import TENANT_ID
 
 LogFields = MutableMapping[str, Any]
@@ -51,7 +49,7 @@ _FIRST_WORDS: Final = re.compile(r"[A-Za-z ]*")
 @contextlib.contextmanager
 def bind_work_id(work_id: str) -> Iterator[None]:
     """Add `work_id` to each line that is logged in the block, and to an exception that leaves it."""
-    before = bind_contextvars(work_id=work_id)
+    before = structlog.contextvars.bind_contextvars(work_id=work_id)
     try:
         yield
     except Exception as error:
@@ -59,7 +57,7 @@ def bind_work_id(work_id: str) -> Iterator[None]:
             error.add_note(work_id)
         raise
     finally:
-        reset_contextvars(**before)
+        structlog.contextvars.reset_contextvars(**before)
 
 
 class Throttle:

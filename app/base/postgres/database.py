@@ -17,9 +17,9 @@ from dataclasses import dataclass
 from typing import Any
 
 import asyncpg
-import structlog
 
 from app.base.errors import TenantNotReady, TransactionConflict, Unavailable
+from app.base.logs.structured import structlog
 from app.base.metrics import Metrics
 from app.base.postgres import hosts
 from app.base.postgres.pool import ConnectionPool, PooledConnection

@@ -6,9 +6,8 @@ import asyncio
 import time
 from typing import Final
 
-import structlog
-
 from app.base.errors import Unavailable
+from app.base.logs.structured import structlog
 from app.base.postgres.database import Database
 from app.base.postgres.migrate import schema_is_current
 

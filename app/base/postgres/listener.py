@@ -8,9 +8,9 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import asyncpg
-import structlog
 
 from app.base.logs.processors import Throttle
+from app.base.logs.structured import structlog
 from app.base.postgres import hosts
 
 log = structlog.get_logger(__name__)

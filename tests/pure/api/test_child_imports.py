@@ -6,7 +6,7 @@ import subprocess
 import sys
 
 NOT_FOR_CHILDREN = ("fastapi", "starlette", "uvicorn", "httpx", "plangate.client", "plangate.api.calls", "sqlalchemy",
-                    "alembic", "mcp", "typer", "anthropic", "openai")  # fmt: skip
+                    "alembic", "mcp", "typer", "anthropic", "openai", "rich", "pygments")  # fmt: skip
 
 
 def loaded(modules: str, *names: str) -> list[str]:
@@ -20,5 +20,7 @@ def test_a_child_process_loads_only_what_it_needs_to_work_on_queries() -> None:
     assert loaded("app.api.child_process", *NOT_FOR_CHILDREN) == []
 
 
-def test_a_serving_process_loads_neither_sqlalchemy_nor_migrations() -> None:
-    assert loaded("app.api.serving, app.api.http", "sqlalchemy", "alembic") == []
+def test_a_serving_process_loads_neither_migrations_nor_consoles() -> None:
+    # The command line knows rich and loads it on first use.
+    names = ("sqlalchemy", "alembic", "rich.segment", "pygments")
+    assert loaded("app.commands.main, app.api.process, app.api.serving", *names) == []
