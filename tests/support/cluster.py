@@ -46,6 +46,10 @@ def superuser_dsn(site: Deployment) -> str:
     return site.dsn.replace(f"://{embedded_postgres.OWNER}@", f"://{embedded_postgres.SUPERUSER}@")
 
 
+def _database(site: Deployment) -> str:
+    return site.dsn.split("@/")[1].split("?")[0]
+
+
 @asynccontextmanager
 async def as_superuser(site: Deployment) -> AsyncIterator[asyncpg.Connection]:
     """Yield a connection to the database of a site that sees and changes everything."""
@@ -95,14 +99,17 @@ class Cluster:
                 await services.tenancy.create_tenant(tx, tenant, {})
         await services.db.aclose()
 
-    async def create(self) -> Deployment:
-        """A new database from the template."""
+    async def create(self, original: Deployment | None = None) -> Deployment:
+        """A new database from the template, or a copy of another site that no process uses."""
         assert self._admin is not None
-        name = self._name()
+        name, template = self._name(), _database(original) if original else "template_plangate"
         await self._admin.execute(
-            f"CREATE DATABASE {name} TEMPLATE template_plangate STRATEGY file_copy OWNER {embedded_postgres.OWNER}"
+            f"CREATE DATABASE {name} TEMPLATE {template} STRATEGY file_copy OWNER {embedded_postgres.OWNER}"
         )
-        return self.site(name)
+        made = self.site(name)
+        if original:
+            shutil.copytree(original.blobs, made.blobs, dirs_exist_ok=True)
+        return made
 
     async def empty(self) -> Deployment:
         """A new database with nothing in it."""
@@ -118,8 +125,7 @@ class Cluster:
 
     async def drop(self, site: Deployment) -> None:
         assert self._admin is not None
-        name = site.dsn.split("@/")[1].split("?")[0]
-        await self._admin.execute(f"DROP DATABASE {name} WITH (FORCE)")
+        await self._admin.execute(f"DROP DATABASE {_database(site)} WITH (FORCE)")
 
     async def aclose(self) -> None:
         if self._admin is not None:
