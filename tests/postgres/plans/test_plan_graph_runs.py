@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+from functools import partial
 from typing import Any
 
 import pytest
@@ -45,16 +46,21 @@ async def test_the_number_of_actions_in_flight_is_limited(
     plan = await stored(api, *(make(n, f"†state.n{n}") for n in range(10)))
     query = await running(api, plan)
     outside: dict[int, dict[str, Any]] = {}
+
+    async def dispatched() -> list[int]:
+        return [n for n, status in enumerate(await statuses(api, plan)) if status == "dispatched"]
+
+    async def refilled(done: int, count: int) -> bool:
+        return await is_done(api, plan, done) and len(await dispatched()) >= count
+
     for left in range(10, 0, -1):
         outside |= {index(call): call for call in await taken(api)}
         assert len(outside) == min(most, left)
-        rows = await statuses(api, plan)
-        assert [n for n, status in enumerate(rows) if status == "dispatched"] == sorted(outside)
+        assert await dispatched() == sorted(outside)
         done = max(outside)
         good(await api.result(outside.pop(done), did(done)))
         if left > 1:
-            await eventually(lambda n=done: is_done(api, plan, n), "the action is over")
-            await api.until(query, "waiting", "client_call")
+            await eventually(partial(refilled, done, min(most, left - 1)), "the next action is sent")
     await api.ended(query)
     assert await statuses(api, plan) == ["succeeded"] * 10
 
