@@ -263,7 +263,7 @@ def assemble(
     egress = EgressPolicy.from_hosts(settings.allow_hosts, resolver=lookups)
     points = installed_functions()
     runtimes = Runtimes(db, Environment(egress, frozenset(points), settings.provider_envs), processes)
-    signing = SigningSecrets(db, sealer)
+    signing = SigningSecrets(sealer)
     slots = settings.slots if with_worker else 0
     traffic = ModelTraffic(
         ModelBounds(
@@ -285,7 +285,7 @@ def assemble(
         calls_models=slots > 0,
     )
     references = ReferenceService(db, tenancy, schemas, processes)
-    calls = CallLedger(db, references.hydrate, origin)
+    calls = CallLedger(db, references.hydrate, origin, signing)
     build = exporter or exporter_of(settings, metrics)
     mcp = McpSender(egress, tenant_secrets)
     senders: dict[str, Sender] = {

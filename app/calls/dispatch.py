@@ -137,7 +137,7 @@ class CallDispatcher:
         async def take(tx: Tx) -> AcquiredCall | ToolResult:
             if offers:
                 await self.calls.offer(tx, call)
-            return await self.calls.take(tx, call.work_id, run.lease.epoch)
+            return await self.calls.take(tx, call, run.runtime.name, run.lease.epoch)
 
         until_s = self.send_until_s()
         acquired = await run.in_fenced_transaction(take, renew_s=self.lease_s)
@@ -154,7 +154,13 @@ class CallDispatcher:
             return self._clock() < until_s and not run.lease.lost
 
         attempt = Attempt(
-            run.lease.tenant, run.runtime.name, call, acquired.request, acquired.number, may_send
+            run.lease.tenant,
+            run.runtime.name,
+            call,
+            acquired.request,
+            acquired.number,
+            may_send,
+            acquired.secret,
         )
         try:
             return await self._senders[call.transport.kind].send(attempt), None

@@ -49,6 +49,10 @@ class PreparedWrite:
         return (self.head, self.forgotten) == (current.head, current.forgotten)
 
 
+class PreparationNeeded(Exception):
+    """A write turned out to be to a large document: prepare it while no transaction is open."""
+
+
 @dataclass(frozen=True, slots=True)
 class PastDocument:
     """A document before some writes, from which a later version is rebuilt."""
@@ -102,11 +106,20 @@ class DocumentService:
         return PreparedWrite(current.head, current.forgotten, body)
 
     async def write(
-        self, tx: Tx, write: WriteRequest, author: Author, prepared: PreparedWrite | None = None
+        self,
+        tx: Tx,
+        write: WriteRequest,
+        author: Author,
+        prepared: PreparedWrite | None = None,
+        *,
+        only_small: bool = False,
     ) -> WriteRow:
-        """Add a write to the log and apply it to the document. Raise WriteRejected if nothing was written."""
+        """Add a write to the log and apply it to the document. Raise WriteRejected if nothing was written, and, with
+        `only_small`, PreparationNeeded if the document is large."""
         current = await store.lock(tx, document=write.document, base=write.base)
         change = await _change(write)
+        if only_small and len(current.body) + len(change.value) > LIMITS.process_bytes:
+            raise PreparationNeeded
         if prepared is not None and prepared.applies_to(current):
             body = prepared.body
         else:
@@ -153,20 +166,18 @@ class DocumentService:
         is_checkpoint = n - current.checkpoint >= self._limits.checkpoint_writes or since_bytes >= max(
             self._limits.checkpoint_bytes, len(body)
         )
-        row = await store.add_write(
+        return await store.add_write(
             tx,
             document=document,
             n=n,
+            body=body,
+            since_bytes=0 if is_checkpoint else since_bytes,
             change=change,
             glimpse=glimpse,
-            checkpoint=body if is_checkpoint else None,
+            is_checkpoint=is_checkpoint,
             author=author,
             forked_from=forked_from,
         )
-        checkpoint, since_bytes = (n, 0) if is_checkpoint else (current.checkpoint, since_bytes)
-        saved = LockedDocument(n, body, checkpoint=checkpoint, since_bytes=since_bytes)
-        await store.save(tx, document=document, saved=saved)
-        return row
 
     # -- reading ---------------------------------------------------------------------------------------------
 

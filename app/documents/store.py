@@ -27,19 +27,20 @@ OPEN = """
 INSERT INTO documents (tenant_id, owner_id, kind, thread_id, base, body) VALUES ($1, $2, $3, $4, $5, $5)
 ON CONFLICT (tenant_id, owner_id, kind) DO NOTHING
 """
-SAVE = """
-UPDATE documents SET head = $4, body = $5, checkpoint = $6, since_bytes = $7
- WHERE tenant_id = $1 AND owner_id = $2 AND kind = $3
-"""
 SIZE = "SELECT octet_length(body) FROM documents WHERE tenant_id = $1 AND owner_id = $2 AND kind = $3"
 OBJECTS_OF_QUERY = "SELECT kind FROM documents WHERE tenant_id = $1 AND owner_id = $2 ORDER BY kind"
 COLUMNS = (
     "kind, n, path, method, size_bytes, glimpse, failed, work_id, query_id, agent, forked_from, principal, at"
 )
+# The document and its log change in one statement.
 ADD = f"""
+WITH saved AS (
+    UPDATE documents SET head = $4, body = $17::bytea, since_bytes = $18, checkpoint = CASE WHEN $9 THEN $4 ELSE checkpoint END
+     WHERE tenant_id = $1 AND owner_id = $2 AND kind = $3)
 INSERT INTO document_writes (tenant_id, owner_id, kind, n, path, method, value, size_bytes, glimpse, checkpoint, work_id, part,
        failed, query_id, agent, forked_from, principal)
-VALUES ($1, $2, $3, $4, $5, $6, $7::bytea, octet_length($7::bytea), $8, $9, $10, $11, $12, $13, $14, $15, $16)
+VALUES ($1, $2, $3, $4, $5, $6, $7::bytea, octet_length($7::bytea), $8, CASE WHEN $9 THEN $17::bytea END, $10, $11, $12, $13,
+       $14, $15, $16)
 RETURNING {COLUMNS}, NULL::bytea AS value
 """
 # The result of a call has the parts 0, 1, ...; the writes of its handler have the parts -1, -2, ...
@@ -116,24 +117,21 @@ async def lock(tx: Tx, *, document: DocumentId, base: bytes) -> LockedDocument:
     return LockedDocument(**row)
 
 
-async def save(tx: Tx, *, document: DocumentId, saved: LockedDocument) -> None:
-    """Replace the current document, whose row is locked."""
-    key = (tx.tenant, document.owner_id, document.kind)
-    await tx.run(SAVE, *key, saved.head, saved.body, saved.checkpoint, saved.since_bytes)
-
-
 async def add_write(
     tx: Tx,
     *,
     document: DocumentId,
     n: int,
+    body: bytes,
+    since_bytes: int,
     change: Change,
     glimpse: Any,
-    checkpoint: bytes | None,
+    is_checkpoint: bool,
     author: Author,
     forked_from: str | None,
 ) -> WriteRow:
-    """Add a write to the log, with the whole document after it as its `checkpoint`, if it has one."""
+    """Add a write to the log, and replace the current document, whose row is locked, with `body`. A checkpoint also has the
+    whole document in the log."""
     return _write(
         await tx.row(
             ADD,
@@ -145,7 +143,7 @@ async def add_write(
             change.method,
             change.value,
             orjson.dumps(glimpse),
-            checkpoint,
+            is_checkpoint,
             author.work_id,
             author.part,
             author.failed,
@@ -153,6 +151,8 @@ async def add_write(
             author.agent,
             forked_from,
             author.principal,
+            body,
+            since_bytes,
         )
     )
 

@@ -7,25 +7,29 @@ the rest. A batch is one dispatch, and its rows share one outcome.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
-from plangate.statuses import PlanStatus, WorkStatus
+from plangate.spec.variables import VariablePath
+from plangate.statuses import ActionStatus, PlanStatus, WorkStatus
 
 from app.base.ids import new_id
 from app.base.json import strict_json
-from app.base.json.offload import offload, weight
+from app.base.json.limits import LIMITS
+from app.base.json.offload import is_small, offload, weight
 from app.base.postgres.database import Tx
 from app.calls.dispatch import CallDispatcher, LeasedCall
 from app.documents.call_records import writes_of_calls
 from app.documents.models import WriteRow
+from app.documents.service import PreparationNeeded
 from app.documents.writing import WriteRejected
 from app.engine.query_run import QueryRun
 from app.engine.service import close_action, open_action
 from app.engine.work_data import work_data
 from app.events import WorkEndEvent, WorkStartEvent
-from app.journal.models import Entry, Scope, Work, event
+from app.journal.models import Entry, Event, Scope, Work, event
 from app.journal.service import append_events
 from app.plans import artifacts, store
 from app.plans import body as bodies
@@ -34,11 +38,11 @@ from app.plans.dispatch import DispatchBatch, DispatchPlanner
 from app.plans.graph import REF, ExecutionOrder
 from app.plans.models import Actor, Plan, PlanAction, plan_labels
 from app.plans.progress import ExecutionFlow
-from app.plans.service import PlanService
+from app.plans.service import PlanService, action_event
 from app.plans.states import ACTION_LIFE, awaits_result, is_executing, was_sent
 from app.plans.summary import execution_summary
 from app.runtimes.models import Runtime
-from app.tools.ledger import AcquiredCall
+from app.tools.ledger import AcquiredCall, acquired_with_offer, dump_result
 from app.tools.models import OutgoingCall
 from app.tools.results import ToolResult
 from app.variables.service import NO_DOCUMENTS, GatheredDocuments, ResultWrite, VariableScope
@@ -55,6 +59,36 @@ class OfferedCall:
     call: OutgoingCall
     acquired: AcquiredCall | ToolResult | None = None
     unknown: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class FirstCall:
+    """The call of action `n`, which may never have been sent."""
+
+    n: int
+    call: OutgoingCall
+
+
+@dataclass(frozen=True, slots=True)
+class DispatchedAction:
+    """Action `n`, whose dispatch is on record. Its call may be sent until `until_s` (`uptime_s`)."""
+
+    n: int
+    offered: OfferedCall
+    until_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class BatchEnd:
+    """The end of a batch, whose writes were applied. `following` was dispatched in the same transaction."""
+
+    following: DispatchedAction | None = None
+
+
+RecordedEnd = tuple[list[WriteRow], DispatchedAction | None]
+"""The writes of a batch that is over, and the action that was dispatched in the same transaction."""
+
+RecordEnd = Callable[[ActionResult, ResultWrite | None], Awaitable[RecordedEnd | None]]
 
 
 class PlanExecution:
@@ -85,6 +119,8 @@ class PlanExecution:
         self._planner = DispatchPlanner(
             run.lease.tenant, run.query.id, runtime, plan, self._actions, inputs, graph=flow is not None
         )
+        self._order = ExecutionOrder([frozenset()] * len(self._planner.all))
+        self._schema_size = 0 if flow is None else weight(runtime.plans[plan.spec_name].schema_)
         self._idle: list[asyncio.Future[None]] = []
         self._writing = asyncio.Lock()  # from the preparation of a large write until it is recorded
 
@@ -133,28 +169,30 @@ class PlanExecution:
 
     async def _dispatch_all(self, execution_id: str) -> None:
         """Dispatch all batches, in order and several at once. A batch that waits for a person counts as one of them."""
-        batches = self._planner.all
-        order = ExecutionOrder([frozenset()] * len(batches))
         if self._flow is not None:  # an earlier run of the query may have begun
             rows = await self._run.read(lambda tx: self._start_actions(tx, None))
-            order = ExecutionOrder(self._flow.graph.needs, {r.index for r in rows if was_sent(r.status)})
+            in_flight = {r.index for r in rows if was_sent(r.status)}
+            self._order = ExecutionOrder(self._flow.graph.needs, in_flight)
             for row in rows:
                 if row.status in ACTION_LIFE.terminal:
-                    order.done(row.index)
+                    self._order.done(row.index)
+        order = self._order
         limits = self._runtime.spec.limits
-        parallel = min((limits and limits.max_parallel_actions) or MAX_PARALLEL, len(batches))
+        parallel = min((limits and limits.max_parallel_actions) or MAX_PARALLEL, len(self._planner.all))
 
         async def dispatch_ready() -> None:
+            dispatched: DispatchedAction | None = None
             while not order.finished:
-                n = order.take()
+                n = order.take() if dispatched is None else dispatched.n
                 if n is None:
                     turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
                     self._idle.append(turn)
                     await self._run.suspend(turn, "client_call")
                     continue
-                await self._carry_out_batch(execution_id, batches[n])
+                dispatched = await self._carry_out_batch(execution_id, n, dispatched)
                 order.done(n)
-                self._resume_idle(len(self._idle) if order.finished else order.ready - 1)
+                own = 1 if dispatched is None else 0  # this branch takes one of those that are ready
+                self._resume_idle(len(self._idle) if order.finished else order.ready - own)
 
         if parallel and not order.finished:
             await self._run.branches([dispatch_ready() for _ in range(parallel)])
@@ -163,24 +201,38 @@ class PlanExecution:
         while count > 0 and self._idle:
             count -= self._run.resume(self._idle.pop())
 
-    async def _carry_out_batch(self, execution_id: str, batch: DispatchBatch) -> None:
-        """Carry out a batch, from the state of its rows to its end. Send it again after a person settled it as `retry`."""
+    async def _carry_out_batch(
+        self, execution_id: str, n: int, dispatched: DispatchedAction | None
+    ) -> DispatchedAction | None:
+        """Carry out a batch, from the state of its rows to its end. Send it again after a person settled it as `retry`.
+        `dispatched`: the batch, if its dispatch was recorded with the end of another. Return the action that was dispatched
+        with the end of this one."""
+        batch = self._planner.all[n]
         while True:
-            payloads = await self._payloads(execution_id, batch)
-            until_s = self._dispatch.send_until_s()
-            renew_s = None if batch.transport.kind == "client" else self._dispatch.lease_s
-            send = partial(self._send, execution_id=execution_id, batch=batch, payloads=payloads)
-            offered = await self._run.in_fenced_transaction(send, renew_s=renew_s)
+            if dispatched is None:
+                payloads = await self._payloads(execution_id, batch)
+                first = (
+                    None if isinstance(payloads, ActionResult) else await self._first_call(batch, payloads)
+                )
+                until_s = self._dispatch.send_until_s()
+                renew_s = None if batch.transport.kind == "client" else self._dispatch.lease_s
+                send = partial(
+                    self._send, execution_id=execution_id, batch=batch, payloads=payloads, first=first
+                )
+                offered = await self._run.in_fenced_transaction(send, renew_s=renew_s)
+            else:
+                offered, until_s, dispatched = dispatched.offered, dispatched.until_s, None
             if offered is None:
                 break
             if isinstance(offered, ActionResult):
-                is_over = await self._close(execution_id, batch, new_id("wrk_"), offered)
+                end = await self._close(execution_id, batch, new_id("wrk_"), offered)
             else:
-                is_over = await self._outcome(execution_id, batch, offered, until_s)
-            if is_over:
-                return
+                end = await self._outcome(execution_id, batch, offered, until_s)
+            if end is not None:
+                return end.following
         if self._flow is not None:
             await self._run.read(lambda tx: self._start_actions(tx, batch.indexes))
+        return None
 
     async def _start_actions(self, tx: Tx, indexes: tuple[int, ...] | None) -> list[PlanAction]:
         """Read the states of actions and what they wrote, for the actions that depend on them, and return
@@ -200,22 +252,22 @@ class PlanExecution:
 
     async def _outcome(
         self, execution_id: str, batch: DispatchBatch, offered: OfferedCall, until_s: float
-    ) -> bool:
-        """Record the outcome of a batch; if it is unknown, wait for a person to settle it. Return whether
-        the batch is over and its writes were applied."""
+    ) -> BatchEnd | None:
+        """Record the outcome of a batch; if it is unknown, wait for a person to settle it. Return None unless the batch is
+        over and its writes were applied."""
         if not offered.unknown:
             call, outcome = offered.call, offered.acquired
             if outcome is None or isinstance(outcome, AcquiredCall):
                 leased = None if outcome is None else LeasedCall(outcome, until_s)
                 outcome = await self._dispatch.outcome_of_offered_call(self._run, call, leased)
             result = ActionResult.from_call(outcome, by_tool=batch.by_tool)
-            is_over = await self._close(execution_id, batch, call.work_id, result, (call, outcome))
+            end = await self._close(execution_id, batch, call.work_id, result, (call, outcome))
             if result.status != "unknown":
-                return is_over
+                return end
         await self._run.wait(
             lambda: self._run.read(lambda tx: self._is_settled(tx, batch)), reason="outcome_unknown"
         )
-        return False
+        return None
 
     async def _rows(self, tx: Tx, batch: DispatchBatch) -> list[PlanAction]:
         return await store.actions(tx, plan_id=self._plan.id, indexes=batch.indexes)
@@ -230,10 +282,19 @@ class PlanExecution:
         execution_id: str,
         batch: DispatchBatch,
         payloads: list[dict[str, Any]] | ActionResult,
+        first: OutgoingCall | None,
     ) -> OfferedCall | ActionResult | None:
         """Move the actions to `dispatched` and record the intent of the call in one transaction, before any process can
         claim it. For rows that were sent before, return their call; if they cannot be sent, the result; None if all have
-        ended. No other transaction moves the actions, since this one holds their query."""
+        ended. No other transaction moves the actions, since this one holds their query. `first`: the call of a single action,
+        if it was never sent."""
+        if first is not None:
+            acquired, events = await self._dispatch_first(
+                tx, execution_id, FirstCall(batch.indexes[0], first)
+            )
+            if acquired is not None:
+                await append_events(tx, query_id=self._run.query.id, events=events)
+                return OfferedCall(first, acquired)
         rows = await self._rows(tx, batch)
         sent_rows = [r for r in rows if was_sent(r.status)]
         if sent_rows:
@@ -258,7 +319,10 @@ class PlanExecution:
         await self._open_work(tx, call.work_id, execution_id, call.name, scope.agent)
         if call.sender == "client":
             return OfferedCall(call)
-        return OfferedCall(call, await self._dispatch.calls.take(tx, call.work_id, self._run.lease.epoch))
+        return OfferedCall(call, await self._take(tx, call))
+
+    async def _take(self, tx: Tx, call: OutgoingCall) -> AcquiredCall | ToolResult:
+        return await self._dispatch.calls.take(tx, call, self._runtime.name, self._run.lease.epoch)
 
     async def _open_work(self, tx: Tx, work_id: str, parent_id: str, name: str, agent: str) -> None:
         query = self._run.query
@@ -285,16 +349,91 @@ class PlanExecution:
         try:
             stored = await self._stored_values(execution_id, flow, n)
             async with flow.turn:
-                schema = self._runtime.plans[self._plan.spec_name].schema_
-                size = max(stored.size + flow.view.size, weight(schema))
+                size = max(stored.size + flow.view.size, self._schema_size)
                 return await offload(self._fill, flow, n, stored, size=size)
         except VariableError as error:
             return ActionResult.failed("variable_error", f"Nothing was sent. {error}")
 
+    async def _first_call(self, batch: DispatchBatch, payloads: list[dict[str, Any]]) -> OutgoingCall | None:
+        """Return the call of a single action as it is if the action was never sent, or None if only a transaction can tell
+        what is sent: for a client process, or with the values behind references."""
+        if not self._is_sent_alone(batch):
+            return None
+        request = self._planner.request(batch, payloads, 1)
+        data = await offload(strict_json.dumps, request)
+        return self._planner.call(batch, new_id("wrk_"), data) if len(data) <= LIMITS.inline_bytes else None
+
+    def _is_sent_alone(self, batch: DispatchBatch) -> bool:
+        """Return whether this process sends the batch, and it is one action without references."""
+        return (
+            len(batch.indexes) == 1
+            and batch.transport.kind != "client"
+            and not self._actions[batch.indexes[0]].references
+        )
+
+    def _following_call(self, n: int, status: ActionStatus, write: ResultWrite | None) -> FirstCall | None:
+        """Return the call of the action that runs next once action `n` is over, as it is if that was never sent, and reserve
+        it. Return None if there is none, or preparing it takes long or needs the database: the call is prepared while the
+        result of `n` waits to be recorded."""
+        following = self._order.reserve_after(n)
+        if following is None:
+            return None
+        request = self._following_request(n, status, write, following)
+        if request is None or not is_small(request):
+            self._order.put_back(following)
+            return None
+        batch = self._planner.all[following]
+        return FirstCall(following, self._planner.call(batch, new_id("wrk_"), strict_json.dumps(request)))
+
+    def _following_request(
+        self, n: int, status: ActionStatus, write: ResultWrite | None, following: int
+    ) -> dict[str, Any] | None:
+        batch, flow = self._planner.all[following], self._flow
+        if not self._is_sent_alone(batch):
+            return None
+        if flow is None:
+            return self._planner.request(batch, [self._actions[following].payload], 1)
+        written = 0 if write is None else len(write.data)
+        size = max(flow.view.size + written, self._schema_size)
+        if size > LIMITS.inline_bytes or flow.turn.locked() or self._stored_roots(flow, following):
+            return None
+        with flow.assume_ended(n, status, write):
+            try:
+                reason = flow.skip_reason(following)
+                payloads = self._fill(flow, following, NO_DOCUMENTS) if reason is None else None
+            except VariableError:
+                return None
+        return self._planner.request(batch, payloads, 1) if isinstance(payloads, list) else None
+
+    async def _dispatch_first(
+        self, tx: Tx, execution_id: str, first: FirstCall
+    ) -> tuple[AcquiredCall | None, list[Event]]:
+        """Record the dispatch of an action that was never sent. Return the call, which this process may send once the
+        transaction is committed, or None if the action was sent before or is over; and its events, to be appended."""
+        call, action = first.call, self._actions[first.n]
+        scope = self._run.scope(call.work_id, execution_id, self._actor.scope.agent)
+        is_recorded, secret = await store.dispatch_action(
+            tx,
+            plan_id=self._plan.id,
+            index=first.n,
+            scope=scope,
+            call=call,
+            by=self._dispatch.calls.origin,
+            epoch=self._run.lease.epoch,
+            signed_for=self._runtime.name if call.is_signed else None,
+        )
+        if not is_recorded:
+            return None, []
+        change = action_event(scope, self._plan.id, first.n, action.kind, "pending", "dispatched")
+        return acquired_with_offer(call, secret), [change]
+
+    def _stored_roots(self, flow: ExecutionFlow, n: int) -> list[VariablePath]:
+        return [root for root in flow.graph.steps[n].call.roots() if root.kind == REF or is_text(root)]
+
     async def _stored_values(self, execution_id: str, flow: ExecutionFlow, n: int) -> GatheredDocuments:
         """Return the references and artifact texts that an action reads. A text must match what was approved. Raise
         VariableError."""
-        roots = [root for root in flow.graph.steps[n].call.roots() if root.kind == REF or is_text(root)]
+        roots = self._stored_roots(flow, n)
         if not roots:
             return NO_DOCUMENTS
         variable_scope = VariableScope.of_stored_values(self._plan.thread_id)
@@ -332,27 +471,17 @@ class PlanExecution:
         work_id: str,
         result: ActionResult,
         call_and_result: tuple[OutgoingCall, ToolResult] | None = None,
-    ) -> bool:
-        """Record the outcome of a batch and of its call, and write the result to its path, all or nothing.
-        An action whose result could not be written has failed, although it ran. Return whether the batch
-        is over and the actions that depend on it were notified."""
-
-        async def record(tx: Tx, result: ActionResult, write: ResultWrite | None) -> list[WriteRow] | None:
-            if call_and_result is not None:
-                await self._dispatch.settle(tx, self._run, *call_and_result)
-            return await self._record(tx, execution_id, batch, work_id, result, write)
-
+    ) -> BatchEnd | None:
+        """Record the outcome of a batch and of its call, and write the result to its path, all or nothing. An action whose
+        result could not be written has failed, although it ran. Return None unless the batch is over and the actions that
+        depend on it were notified."""
+        record = partial(self._record_end, execution_id, batch, work_id, call_and_result)
         status, output = result.status, self._output_path(batch)
         try:
             if output is None or status not in ("succeeded", "failed"):
-                writes = await self._run.in_fenced_transaction(lambda tx: record(tx, result, None))
+                recorded = await record(result, None)
             else:
-                scope = self._run.scope(work_id, execution_id, self._actor.scope.agent)
-                async with self._writing:  # else another write of the plan could come first
-                    write = await self._plans.variables.prepare_write(
-                        self._run, scope, output, result.tool_result()
-                    )
-                    writes = await self._run.in_fenced_transaction(lambda tx: record(tx, result, write))
+                recorded = await self._record_with_write(execution_id, work_id, output, result, record)
         except WriteRejected as error:
             has_run = result.status == "succeeded"
             text = (
@@ -362,13 +491,117 @@ class PlanExecution:
             )
             unwritten = ActionResult.failed("not_written", f"{text} was not written: {error}.")
             status = unwritten.status
-            writes = await self._run.in_fenced_transaction(lambda tx: record(tx, unwritten, None))
-        if writes is None or status not in ACTION_LIFE.terminal:
-            return False
+            recorded = await record(unwritten, None)
+        if recorded is None or status not in ACTION_LIFE.terminal:
+            return None
+        writes, following = recorded
         if self._flow is not None:
             (n,) = batch.indexes
             await self._flow.ended(n, status, writes)
-        return True
+        return BatchEnd(following)
+
+    async def _record_with_write(
+        self, execution_id: str, work_id: str, output: OutputPath, result: ActionResult, record: RecordEnd
+    ) -> RecordedEnd | None:
+        """Record an outcome with a write of the result to its path. Raise WriteRejected."""
+        assert self._flow is not None
+        scope = self._run.scope(work_id, execution_id, self._actor.scope.agent)
+        prepare = partial(self._plans.variables.prepare_write, self._run, scope, output, result.tool_result())
+        async with self._writing:  # else another write of the plan could come first
+            try:
+                # The snapshot has the documents that the plan writes to.
+                return await record(result, await prepare(known_bytes=self._flow.view.size))
+            except PreparationNeeded:
+                return await record(result, await prepare())
+
+    async def _record_end(
+        self,
+        execution_id: str,
+        batch: DispatchBatch,
+        work_id: str,
+        call_and_result: tuple[OutgoingCall, ToolResult] | None,
+        result: ActionResult,
+        write: ResultWrite | None,
+    ) -> RecordedEnd | None:
+        """Record the outcome of a batch. If it was a single action that was sent, also record the dispatch of the action that
+        runs next, so that each action of a chain costs one transaction. Return None if the outcome was recorded before."""
+        if call_and_result is None or len(batch.indexes) > 1:
+
+            async def record(tx: Tx) -> list[WriteRow] | None:
+                if call_and_result is not None:
+                    await self._dispatch.settle(tx, self._run, *call_and_result)
+                return await self._record(tx, execution_id, batch, work_id, result, write)
+
+            writes = await self._run.in_fenced_transaction(record)
+            return None if writes is None else (writes, None)
+        (n,) = batch.indexes
+        first = None
+        if result.status in ACTION_LIFE.terminal:
+            first = self._following_call(n, result.status, write)
+        until_s = self._dispatch.send_until_s()
+        following: DispatchedAction | None = None
+        try:
+            recorded = await self._run.in_fenced_transaction(
+                await self._single_end(execution_id, n, *call_and_result, result, write, first),
+                renew_s=None if first is None else self._dispatch.lease_s,
+            )
+            if recorded is not None and first is not None and recorded[1] is not None:
+                following = DispatchedAction(first.n, OfferedCall(first.call, recorded[1]), until_s)
+        finally:
+            if first is not None and following is None:
+                self._order.put_back(first.n)
+                self._resume_idle(self._order.ready)
+        return None if recorded is None else (recorded[0], following)
+
+    async def _single_end(
+        self,
+        execution_id: str,
+        n: int,
+        call: OutgoingCall,
+        outcome: ToolResult,
+        result: ActionResult,
+        write: ResultWrite | None,
+        first: FirstCall | None,
+    ) -> Callable[[Tx], Awaitable[tuple[list[WriteRow], AcquiredCall | None] | None]]:
+        """Return a function that records the outcome of an action in a transaction, and the dispatch of the action `first`. It
+        returns the writes and the call of `first` if this process may send it; or None if the outcome was recorded before."""
+        if result.error is not None and write is not None:
+            error = {**result.error, "writtenTo": [str(path) for path in write.paths]}
+            result = replace(result, error=error)
+        data, error_data = await offload(result.dump, size=weight(result.result))
+        call_row = await dump_result(outcome) if call.sender == "service" else None
+        scope = self._run.scope(call.work_id, execution_id, self._actor.scope.agent)
+        kind = self._actions[n].kind
+
+        async def record(tx: Tx) -> tuple[list[WriteRow], AcquiredCall | None] | None:
+            is_recorded = await store.end_action(
+                tx,
+                plan_id=self._plan.id,
+                index=n,
+                work_id=call.work_id,
+                status=result.status,
+                result=data,
+                error=error_data,
+                epoch=self._run.lease.epoch,
+                call_row=call_row,
+            )
+            if not is_recorded:
+                return None
+            await self._run.record_progress(tx)
+            writes: list[WriteRow] = []
+            events: list[Event] = []
+            if write is not None:
+                variable_scope = VariableScope.of(self._run)
+                writes, events = await self._plans.variables.write_once(tx, variable_scope, scope, write)
+            events.append(action_event(scope, self._plan.id, n, kind, "dispatched", result.status))
+            acquired: AcquiredCall | None = None
+            if first is not None:
+                acquired, changes = await self._dispatch_first(tx, execution_id, first)
+                events += changes
+            await append_events(tx, query_id=self._run.query.id, events=events)
+            return writes, acquired
+
+        return record
 
     async def _record(
         self,
@@ -379,7 +612,8 @@ class PlanExecution:
         result: ActionResult,
         write: ResultWrite | None,
     ) -> list[WriteRow] | None:
-        """Record the outcome. Return the writes to the path, or None if it was recorded before."""
+        """Record the outcome of a batch whose rows say how it was sent. Return the writes to the path, or None if it was
+        recorded before."""
         rows = [r for r in await self._rows(tx, batch) if awaits_result(r.status)]
         if not rows:
             return None

@@ -102,6 +102,15 @@ class PathIndex:
             node.below |= bit
         node.here |= bit
 
+    def discard(self, paths: Iterable[VariablePath], writer: int) -> None:
+        """Remove an action from all paths that it was added for."""
+        for path in paths:
+            node = self._root
+            for key in _keys(path):
+                node = node.children[key]
+                node.below &= ~(1 << writer)
+            node.here &= ~(1 << writer)
+
     def overlapping(self, path: VariablePath) -> int:
         """Return the actions that write the path, a prefix or an extension of it."""
         node, writers = self._root, 0
@@ -334,6 +343,7 @@ class ExecutionOrder:
         self._ready = [self._insert(n) for n, count in enumerate(self._left) if not count]
         heapify(self._ready)
         self._finished: set[int] = set()
+        self._reserved: set[int] = set()
 
     def _insert(self, n: int) -> tuple[bool, int]:
         return n not in self._in_flight, n
@@ -354,12 +364,36 @@ class ExecutionOrder:
                 return n
         return None
 
+    def reserve_after(self, n: int) -> int | None:
+        """Take the action that is the next to run once `n` is over, or return None if there is none. Nobody else takes it.
+        It runs after `done(n)`, or the caller puts it back."""
+        freed = [
+            self._insert(m)
+            for m in self._waiting[n]
+            if self._left[m] == 1 and m not in self._reserved and m not in self._finished
+        ]
+        while self._ready and self._ready[0][1] in self._finished:
+            heappop(self._ready)
+        following = min([*freed, *self._ready[:1]], default=None)
+        if following is None:
+            return None
+        if self._ready[:1] == [following]:
+            heappop(self._ready)
+        self._reserved.add(following[1])
+        return following[1]
+
+    def put_back(self, n: int) -> None:
+        """Give up an action that was reserved."""
+        self._reserved.discard(n)
+        if not self._left[n]:
+            heappush(self._ready, self._insert(n))
+
     def done(self, n: int) -> None:
         """Mark an action as over: the actions that waited only for it may run."""
         self._finished.add(n)
         for other in self._waiting[n]:
             self._left[other] -= 1
-            if not self._left[other]:
+            if not self._left[other] and other not in self._reserved:
                 heappush(self._ready, self._insert(other))
 
 

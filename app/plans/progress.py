@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 from bisect import bisect_right, insort
 from collections import deque
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
 from typing import Any, Final
 
 from plangate.spec.variables import (
@@ -20,13 +21,14 @@ from plangate.statuses import ActionStatus
 
 from app.base.json.offload import loads, offload
 from app.documents.models import WriteRow
-from app.documents.writing import DocumentWrite, WriteRejected, apply_write
+from app.documents.writing import DocumentWrite, Method, WriteRejected, apply_write
 from app.plans.graph import (
     STORED,
     PathIndex,
     PlanGraph,
 )
 from app.plans.snapshot import StoredDocuments
+from app.variables.service import ResultWrite
 from app.variables.values import (
     ARTIFACT,
     FilledCall,
@@ -38,6 +40,7 @@ from app.variables.values import (
 )
 
 MAX_VERSIONS: Final = 32  # of each document that the actions write
+UNRECORDED: Final = 2**62  # above the number of every recorded write
 
 
 class ExecutionView:
@@ -60,15 +63,35 @@ class ExecutionView:
         if not isinstance(parsed, Expression):
             raise TypeError(f"{row.path!r} is not a path")
         (path,) = parsed.paths()
-        writes = self._writes.setdefault(row.kind, {})
-        if row.n not in writes:
-            insort(self._numbers.setdefault(row.kind, []), row.n)
         self.size += row.size_bytes
-        writes[row.n] = DocumentWrite(path.path, row.method, value)
-        versions = self._versions.get(row.kind)
-        while versions and versions[-1][0] >= row.n:
-            versions.pop()
+        self._insert(row.n, path, row.method, value)
         return path
+
+    def _insert(self, n: int, path: VariablePath, method: Method, value: Any) -> None:
+        writes = self._writes.setdefault(path.kind, {})
+        if n not in writes:
+            insort(self._numbers.setdefault(path.kind, []), n)
+        writes[n] = DocumentWrite(path.path, method, value)
+        self._drop_versions(path.kind, n)
+
+    def _drop_versions(self, kind: str, n: int) -> None:
+        versions = self._versions.get(kind)
+        while versions and versions[-1][0] >= n:
+            versions.pop()
+
+    @contextmanager
+    def assume(self, write: ResultWrite) -> Iterator[None]:
+        """Apply a write that is not recorded yet, as the last one, within the block."""
+        numbered = list(enumerate(write.paths, UNRECORDED))
+        for n, path in numbered:
+            self._insert(n, path, write.method, write.value)
+        try:
+            yield
+        finally:
+            for n, path in numbered:
+                self._numbers[path.kind].remove(n)
+                del self._writes[path.kind][n]
+                self._drop_versions(path.kind, n)
 
     def documents_by_id(self, kind: str) -> Mapping[str, Any]:
         """Return what was stored by id when the plan reached its gate."""
@@ -114,12 +137,31 @@ class ExecutionFlow:
     def _apply_writes(
         self, n: int, status: ActionStatus, rows: Sequence[WriteRow], values: Sequence[Any]
     ) -> None:
-        self._status[n] = status
         paths = [self.view.add(row, value) for row, value in zip(rows, values, strict=True)]
+        self._mark(n, status, paths)
+
+    def _mark(self, n: int, status: ActionStatus, paths: Iterable[VariablePath]) -> None:
+        self._status[n] = status
+        is_silent = status == "failed"
         for path in paths:
+            is_silent = False
             self._delivered.add(path, n)
-        if status == "failed" and not paths:
+        if is_silent:
             self._silent |= 1 << n
+
+    @contextmanager
+    def assume_ended(self, n: int, status: ActionStatus, write: ResultWrite | None) -> Iterator[None]:
+        """Treat an action as over within the block, before that is recorded. Nobody else has the `turn`, and the block awaits
+        nothing."""
+        paths = () if write is None else write.paths
+        with nullcontext() if write is None else self.view.assume(write):
+            self._mark(n, status, paths)
+            try:
+                yield
+            finally:
+                del self._status[n]
+                self._silent &= ~(1 << n)
+                self._delivered.discard(paths, n)
 
     def is_usable(self, path: VariablePath) -> bool:
         """Return whether a path has a usable value: every action that should write it has done so. A value

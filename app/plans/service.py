@@ -74,6 +74,14 @@ SMALL_COMPARISON_BYTES: Final = 4096
 """Of two revisions: about 100 actions of the smallest kind, which take 20 ms."""
 
 
+def action_event(
+    scope: Scope, plan_id: str, index: int, kind: str, current: ActionStatus, to: ActionStatus
+) -> Event:
+    """Return the event of a change of an action's status."""
+    data = {"planId": plan_id, "index": index, "kind": kind, "from": current, "to": to}
+    return event(scope, ActionStatusChangeEvent, data=data)
+
+
 class PlanService:
     def __init__(
         self,
@@ -372,17 +380,7 @@ class PlanService:
             settled_by=settled_by,
         )
         events = [
-            event(
-                scope,
-                ActionStatusChangeEvent,
-                data={
-                    "planId": plan_id,
-                    "index": action.index,
-                    "kind": action.kind,
-                    "from": action.status,
-                    "to": to,
-                },
-            )
+            action_event(scope, plan_id, action.index, action.kind, action.status, to)
             for action in actions
             if action.index in moved
         ]

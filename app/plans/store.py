@@ -6,12 +6,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from plangate.statuses import ActionStatus, Decision, PlanStatus
+from plangate.statuses import ActionStatus, CallStatus, Decision, PlanStatus, WorkStatus
 
 from app.base.json import strict_json
 from app.base.postgres.database import Tx
 from app.base.postgres.pages import PageStatements, cut_at_bytes, fetch_page, split_rows
+from app.journal.ended_work import EndedWork
+from app.journal.models import Scope
 from app.plans.models import ActionState, Actor, Plan, PlanAction, PlanRevision, PlanTransition
+from app.runtimes.models import SealedSigningSecret
+from app.tools.models import OutgoingCall
 
 COLUMNS = """p.id, p.key, p.thread_id, p.runtime_id, p.spec_name, p.status, p.revision, p.copied_from, p.query_id, p.result,
  coalesce(p.labels ->> p.status, p.status) AS label, p.created_at, p.updated_at, r.body, r.digest, r.decision, r.feedback,
@@ -80,6 +84,8 @@ UPDATE plan_actions SET status = $5, attempts = attempts + ($5 = 'dispatched')::
  WHERE tenant_id = $1 AND plan_id = $2 AND index = ANY ($3) AND status = ANY ($4)
 RETURNING index
 """
+DISPATCH_ACTION = "SELECT sealed, previous FROM dispatch_action($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15)"
+END_ACTION = "SELECT end_action($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)"
 INSERT_SNAPSHOT = """
 INSERT INTO plan_snapshots (tenant_id, work_id, kind, body)
 SELECT $1, $2, kind, body FROM unnest($3::text[], $4::bytea[]) AS t (kind, body)
@@ -296,6 +302,63 @@ async def move_actions(
         MOVE_ACTIONS, tx.tenant, plan_id, indexes, current, to, work_id, result, error, settled_by
     )
     return frozenset(row["index"] for row in rows)
+
+
+async def dispatch_action(
+    tx: Tx,
+    *,
+    plan_id: str,
+    index: int,
+    scope: Scope,
+    call: OutgoingCall,
+    by: str,
+    epoch: int,
+    signed_for: str | None,
+) -> tuple[bool, SealedSigningSecret | None]:
+    """Record the dispatch of an action that was never sent, and acquire its call for the process `by`. Return whether that is
+    so: False if the action was sent before or is over. Return also the secret that signs calls of the runtime `signed_for`."""
+    row = await tx.row(
+        DISPATCH_ACTION,
+        plan_id,
+        index,
+        call.work_id,
+        call.query_id,
+        scope.thread_id,
+        scope.parent_work_id,
+        scope.agent,
+        call.name,
+        call.definition_digest,
+        call.request,
+        call.replay,
+        call.timeout_ms,
+        by,
+        epoch,
+        signed_for,
+    )
+    secret = None if row is None or row["sealed"] is None else SealedSigningSecret(**row)
+    return row is not None, secret
+
+
+async def end_action(
+    tx: Tx,
+    *,
+    plan_id: str,
+    index: int,
+    work_id: str,
+    status: ActionStatus,
+    result: bytes | None,
+    error: bytes | None,
+    epoch: int,
+    call_row: tuple[CallStatus, bytes] | None,
+) -> bool:
+    """Record the outcome of an action that was sent, with its work record and, if `call_row` is given, the status and result
+    of its call. Return False if the outcome is on record."""
+    work_status: WorkStatus = status if status == "succeeded" or status == "unknown" else "failed"
+    outcome = (status, result, error, work_status, epoch, *(call_row or (None, None)))
+    if not await tx.value(END_ACTION, plan_id, index, work_id, *outcome):
+        return False
+    tx.reports.append(EndedWork(work_id, "action", work_status))
+    return True
 
 
 async def insert_snapshot(tx: Tx, *, work_id: str, documents: Mapping[str, bytes]) -> None:

@@ -16,10 +16,11 @@ from standardwebhooks import Webhook
 
 from app.base.errors import NotFound
 from app.base.json.offload import offload
-from app.base.postgres.database import Database, Tx
+from app.base.postgres.database import Tx
 from app.base.sealing import Sealer, secret_context
 from app.runtimes import store
 from app.runtimes.checks import transports
+from app.runtimes.models import SealedSigningSecret
 
 PREFIX = "whsec_"
 SECRET_BYTES = 32
@@ -32,8 +33,7 @@ def is_signed(spec: RuntimeSpec) -> bool:
 
 
 class SigningSecrets:
-    def __init__(self, db: Database, sealer: Sealer) -> None:
-        self._db = db
+    def __init__(self, sealer: Sealer) -> None:
         self._sealer = sealer
 
     async def ensure(self, tx: Tx, runtime_name: str) -> str | None:
@@ -57,13 +57,21 @@ class SigningSecrets:
             )
         return secret
 
+    async def load(self, tx: Tx, runtime_name: str) -> SealedSigningSecret | None:
+        """Return the secret that signs calls of a line of versions, sealed, or None if it has none."""
+        return await store.signing_secret(tx, runtime_name=runtime_name)
+
     async def signature(
-        self, tenant: str, runtime_name: str, message_id: str, at: datetime, body: bytes
+        self,
+        tenant: str,
+        runtime_name: str,
+        stored: SealedSigningSecret | None,
+        message_id: str,
+        at: datetime,
+        body: bytes,
     ) -> str:
         """Return the header `webhook-signature`: one signature, or two while an old secret still signs. Raise
-        NotFound."""
-        async with self._db.transaction(tenant) as tx:
-            stored = await store.signing_secret(tx, runtime_name=runtime_name)
+        NotFound if there is no secret."""
         if stored is None:
             raise NotFound(f"The runtime {runtime_name!r} has no signing secret: register it again.")
         context = signing_context(tenant, runtime_name)

@@ -22,6 +22,8 @@ from app.base.postgres.database import Database, Tx
 from app.base.responses import to_wire
 from app.engine.service import lock_query, wake_query
 from app.engine.worker import for_each_due
+from app.runtimes.models import SealedSigningSecret
+from app.runtimes.signing import SigningSecrets
 from app.tools import store
 from app.tools.models import OutgoingCall, ResolvedRefs, load_request
 from app.tools.results import Answer, ToolError, ToolResult
@@ -51,17 +53,20 @@ Hydrate = Callable[[Tx, Sequence[tuple[str, str]], str], Awaitable[dict[str, dic
 
 @dataclass(frozen=True, slots=True)
 class AcquiredCall:
-    """A call that this process may send now: its request, and the number of this attempt."""
+    """A call that this process may send now: its request, and the number of this attempt. `secret` signs it if it goes over
+    HTTP."""
 
     request: dict[str, Any]
     number: int
+    secret: SealedSigningSecret | None = None
 
 
 class CallLedger:
-    def __init__(self, db: Database, hydrate: Hydrate, origin: str) -> None:
+    def __init__(self, db: Database, hydrate: Hydrate, origin: str, signing: SigningSecrets) -> None:
         self._db = db
         self._hydrate = hydrate
-        self._origin = origin
+        self.origin = origin
+        self._signing = signing
 
     # -- making a call ---------------------------------------------------------------------------------------
 
@@ -83,26 +88,30 @@ class CallLedger:
 
     # -- sending it ------------------------------------------------------------------------------------------
 
-    async def take(self, tx: Tx, work_id: str, epoch: int) -> AcquiredCall | ToolResult:
+    async def take(
+        self, tx: Tx, call: OutgoingCall, runtime_name: str, epoch: int
+    ) -> AcquiredCall | ToolResult:
         """Acquire the right to send a service-side call, effective when the transaction commits. Return the result of
         the call instead if it has already ended."""
-        attempt = await store.take(tx, work_id=work_id, by=self._origin, epoch=epoch)
+        work_id = call.work_id
+        attempt = await store.take(tx, work_id=work_id, by=self.origin, epoch=epoch)
         if attempt is None or attempt.status == "unknown":
             ended = await self.outcome(tx, work_id)
             assert ended is not None  # a call that cannot be taken has ended
             return ended
         request = await offload(load_request, attempt.request)
         try:
-            return AcquiredCall(await hydrate_request(tx, self._hydrate, request, work_id), attempt.attempts)
+            hydrated = await hydrate_request(tx, self._hydrate, request, work_id)
         except PlangateError as error:
             result = ToolError(f"Nothing was sent: {error.detail}")
             await self.settle(tx, work_id, epoch, result)
             return result
+        secret = await self._signing.load(tx, runtime_name) if call.is_signed else None
+        return AcquiredCall(hydrated, attempt.attempts, secret)
 
     async def settle(self, tx: Tx, work_id: str, epoch: int, result: ToolResult) -> None:
         """Record the result of a call that this process sent."""
-        status, body = _result_body(result)
-        data = await offload(strict_json.dumps, body)
+        status, data = await dump_result(result)
         await store.settle(tx, work_id=work_id, epoch=epoch, status=status, result=data)
 
     # -- without a process -------------------------------------------------------------------------------------
@@ -216,11 +225,17 @@ def _parse_result(row: StoredResult) -> ToolResult | None:
             assert_never(row.status)
 
 
-def _result_body(result: ToolResult) -> tuple[CallStatus, dict[str, Any]]:
-    """Return the status of a call with this result, and the body that its row stores."""
+async def dump_result(result: ToolResult) -> tuple[CallStatus, bytes]:
+    """Return the status of a call with this result, and the JSON that its row stores."""
     if isinstance(result, Answer):
-        return "done", {"output": result.value}
-    return ("done" if result.status == "failed" else result.status), {"error": result.message}
+        return "done", await offload(strict_json.dumps, {"output": result.value})
+    status: CallStatus = "done" if result.status == "failed" else result.status
+    return status, await offload(strict_json.dumps, {"error": result.message})
+
+
+def acquired_with_offer(call: OutgoingCall, secret: SealedSigningSecret | None) -> AcquiredCall:
+    """Return a call of actions without references that was acquired when it was recorded. Its request is small."""
+    return AcquiredCall({**loads(call.request), "resolvedRefs": ResolvedRefs({})}, 1, secret)
 
 
 async def hydrate_request(tx: Tx, hydrate: Hydrate, request: dict[str, Any], work_id: str) -> dict[str, Any]:

@@ -16,6 +16,7 @@ from app.base.errors import Malformed
 from app.base.json import low_memory, strict_json
 from app.base.json.limits import LIMITS
 from app.base.json.offload import loads, offload
+from app.runtimes.models import SealedSigningSecret
 from app.tools.results import Answer, ToolError, ToolResult
 
 CLAIM_WITHIN_MS = 3_600_000
@@ -47,6 +48,11 @@ class OutgoingCall:
     def sender(self) -> Literal["client", "service"]:
         """Return who sends the call to its code: a client process that claims it, or the service itself."""
         return "client" if self.transport.kind == "client" else "service"
+
+    @property
+    def is_signed(self) -> bool:
+        """Return whether the service signs the call, so that its receiver can verify the sender."""
+        return self.transport.kind == "http"
 
     @property
     def claim_within_ms(self) -> float | None:
@@ -150,7 +156,8 @@ async def parse_request(request: dict[str, Any]) -> dict[str, Any]:
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
-    """One attempt of the service at a call. A transport calls `may_send` right before the first byte leaves."""
+    """One attempt of the service at a call. A transport calls `may_send` right before the first byte leaves. `secret` signs a
+    call over HTTP."""
 
     tenant: str
     runtime_name: str
@@ -158,6 +165,7 @@ class Attempt:
     request: dict[str, Any]
     number: int
     may_send: Callable[[], bool]
+    secret: SealedSigningSecret | None = None
 
     @property
     def timeout_s(self) -> float:

@@ -28,6 +28,7 @@ from app.artifacts.service import ArtifactNotFound, ArtifactService
 from app.base.blobs.store import BlobLost, StoreUnavailable
 from app.base.errors import TooLarge
 from app.base.json import strict_json
+from app.base.json.limits import LIMITS
 from app.base.json.offload import loads, offload
 from app.base.json.process_pool import JsonProcessPool
 from app.base.postgres.database import Tx
@@ -49,7 +50,7 @@ from app.documents.service import DocumentService, PreparedWrite
 from app.documents.writing import Method, WriteRejected, json_type
 from app.engine.query_run import QueryRun
 from app.events import StateWriteEvent
-from app.journal.models import Scope, event
+from app.journal.models import Event, Scope, event
 from app.journal.service import append_events
 from app.references.service import (
     MAX_HYDRATED_BYTES,
@@ -167,6 +168,8 @@ class ResultWrite:
     data: bytes
     failed: bool = False
     prepared: PreparedWrite | None = None
+    only_small: bool = False
+    """The size of the document was not read: to a large one, this is not written."""
 
 
 class VariableService:
@@ -369,15 +372,26 @@ class VariableService:
         )
 
     async def prepare_write(
-        self, run: QueryRun, scope: Scope, output: OutputPath, result: ToolResult
+        self,
+        run: QueryRun,
+        scope: Scope,
+        output: OutputPath,
+        result: ToolResult,
+        *,
+        known_bytes: int | None = None,
     ) -> ResultWrite | None:
         """Return the write of a result, or None for an error that goes to no path. Compile the schema of its document and,
-        if that or the value is large, compute the new document here, while no transaction is open. Raise WriteRejected."""
+        if that or the value is large, compute the new document here, while no transaction is open. `known_bytes`: the most
+        that the caller expects the document to have; if that is small, its size is not read, and `write` raises
+        PreparationNeeded for a large document. Raise WriteRejected."""
         write = await result_write(output, result)
         if write is None:
             return None
         requests = list(self._requests(VariableScope.of(run), scope, write))
         if len(requests) == 1:
+            if known_bytes is not None and known_bytes + len(write.data) <= LIMITS.process_bytes:
+                await self._documents.compile_schema(requests[0])
+                return replace(write, only_small=True)
             return replace(write, prepared=await self._documents.prepare_large(run.read, requests[0]))
         for request in requests:
             await self._documents.compile_schema(request)
@@ -411,13 +425,23 @@ class VariableService:
         rows = await call_records.writes_of_call(tx, work_id=scope.work_id)
         if rows:  # the response to an earlier commit was lost
             return rows
-        for part, request in enumerate(self._requests(variable_scope, scope, write)):
-            author = Author(scope.work_id, scope.query_id, scope.agent, part, write.failed)
-            row = await self._documents.write(tx, request, author, write.prepared)
-            rows.append(replace(row, value=write.data))
-        events = [event(scope, StateWriteEvent, data=row.change()) for row in rows]
+        rows, events = await self.write_once(tx, variable_scope, scope, write)
         await append_events(tx, query_id=scope.query_id, events=events, epoch=epoch)
         return rows
+
+    async def write_once(
+        self, tx: Tx, variable_scope: VariableScope, scope: Scope, write: ResultWrite
+    ) -> tuple[list[WriteRow], list[Event]]:
+        """Write to all paths of a call that has written nothing yet. Return the writes with their values, and their events,
+        which the caller appends. Raise WriteRejected, or PreparationNeeded as `prepare_write` says."""
+        rows = []
+        for part, request in enumerate(self._requests(variable_scope, scope, write)):
+            author = Author(scope.work_id, scope.query_id, scope.agent, part, write.failed)
+            row = await self._documents.write(
+                tx, request, author, write.prepared, only_small=write.only_small
+            )
+            rows.append(replace(row, value=write.data))
+        return rows, [event(scope, StateWriteEvent, data=row.change()) for row in rows]
 
     # -- in the prompt ---------------------------------------------------------------------------------------
 

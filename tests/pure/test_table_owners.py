@@ -47,6 +47,9 @@ FUNCTIONS: dict[str, set[str]] = {
     "journal_commit": {"engine", "journal"},
     # claim
     "claim_queries": {"engine", "journal"},
+    # actions of plans
+    "dispatch_action": {"engine", "plans", "tools"},
+    "end_action": {"engine", "plans", "tools"},
     # deletion
     "delete_thread": {"engine", "plans", "queries"},
     "purge_thread": {"engine", "queries", "workspace"},  # and the tables in its list

@@ -108,7 +108,7 @@ class HttpSender:
             **({"traceparent": traceparent(attempt.call.query_id, id)} if self._traced else {}),
             "webhook-timestamp": str(int(now.timestamp())),
             "webhook-signature": await self._signing.signature(
-                attempt.tenant, attempt.runtime_name, id, now, body
+                attempt.tenant, attempt.runtime_name, attempt.secret, id, now, body
             ),
         }
 

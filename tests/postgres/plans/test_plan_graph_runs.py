@@ -268,11 +268,11 @@ async def test_actions_sent_before_a_crash_count_as_in_flight(
     assert sorted(calls) == [2, 3]
     first = plangate.services.db
 
-    async def stops(self: PlanExecution, execution_id: str, shipment: Any) -> None:
-        if shipment.indexes == (0,) and self._run.db is first:
+    async def stops(self: PlanExecution, execution_id: str, n: int, dispatched: Any) -> Any:
+        if n == 0 and self._run.db is first:
             died.set()
             await asyncio.Event().wait()
-        await carry(self, execution_id, shipment)
+        return await carry(self, execution_id, n, dispatched)
 
     monkeypatch.setattr(PlanExecution, "_carry_out_batch", stops)
     good(await api.result(calls[2], did(1)))

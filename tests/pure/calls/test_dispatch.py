@@ -37,7 +37,7 @@ class Calls:
     async def offer(self, _tx: Any, one: OutgoingCall) -> None:
         self.told.append("offer")
 
-    async def take(self, _tx: Any, _work_id: str, epoch: int) -> AcquiredCall:
+    async def take(self, _tx: Any, _call: OutgoingCall, _runtime: str, epoch: int) -> AcquiredCall:
         self.number += 1
         self.told.append(("take", epoch))
         return AcquiredCall({"args": {}}, self.number)

@@ -164,8 +164,16 @@ def test_every_action_runs_once_after_its_dependencies(
         if not running:
             break
         ended = running.pop(random.randrange(len(running)))
+        following = order.reserve_after(ended) if random.random() < 0.5 else None
+        if following is not None and random.random() < 0.3:
+            order.put_back(following)
+            following = None
         over.add(ended)
         order.done(ended)
+        if following is not None:
+            assert made.needs[following] <= over
+            assert following not in over and following not in running
+            running.append(following)
     assert over == set(made.order())
     assert order.finished == (len(over) == len(actions))
 
@@ -174,6 +182,16 @@ def test_actions_sent_before_a_crash_come_first() -> None:
     order = ExecutionOrder([frozenset(), frozenset({5}), frozenset({5}), *[frozenset()] * 4], {4, 6})
     order.done(5)
     assert [order.take() for _ in range(7)] == [4, 6, 0, 1, 2, 3, None]
+
+
+def test_a_reserved_action_is_taken_by_nobody_else() -> None:
+    order = ExecutionOrder([frozenset(), frozenset({0}), frozenset({0}), frozenset()])
+    assert (order.take(), order.reserve_after(0)) == (0, 1)
+    order.put_back(1)
+    assert order.reserve_after(0) == 1
+    order.done(0)
+    assert [order.take(), order.take(), order.take()] == [2, 3, None]
+    assert order.reserve_after(2) is None
 
 
 def test_ended_actions_are_not_selected_again() -> None:
