@@ -45,6 +45,21 @@ class AcceptedSubmission:
     links: dict[str, str]
 
 
+@dataclass(frozen=True, slots=True)
+class NewQuery:
+    """A query to be accepted. With `newest_of`, only if its runtime is the newest version of this name."""
+
+    id: str
+    new_thread_id: str
+    submission: Submission
+    runtime_id: str
+    kind: QueryKind
+    agent: str
+    principal: str
+    request: Mapping[str, Any]
+    newest_of: str | None = None
+
+
 SubmitOutcome = Literal["accepted", "started", "busy", "full", "no_thread", "retired", "stale"]
 
 

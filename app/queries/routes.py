@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from dataclasses import replace
+from http import HTTPStatus
 from typing import Annotated
 
 from fastapi import APIRouter, Path, Query, Request, Response
@@ -27,7 +28,7 @@ from app.journal.models import QueryKey
 from app.journal.service import load_heads
 from app.queries import threads, views
 from app.queries.deletion import Deletions
-from app.queries.models import QueryFilter
+from app.queries.models import AcceptedSubmission, QueryFilter, Submission
 from app.queries.schemas import ForkThread, MakeThread, Resume, SubmitQuery
 from app.queries.service import CompiledInputs, InputSchemaNotCompiled, QueryService
 from app.tenancy.http import (
@@ -74,7 +75,12 @@ async def submit_query(
 ) -> Response:
     if wants_stream(request):
         return await stream_new_query(request, body, caller, queries)
-    return (await _submit(request, body, caller, queries, follow=False))[1]
+    submission = _submission(request, body, follow=False)
+    accepted = await _submit_shared(request, caller, queries, submission)
+    if accepted is not None:
+        wire = to_wire(views.AcceptedQuery, accepted)
+        return json_response(wire, HTTPStatus.ACCEPTED, accepted.links["self"])
+    return (await _submit(request, caller, queries, submission))[1]
 
 
 @router.post(
@@ -96,8 +102,10 @@ async def stream_new_query(
 ) -> Response:
     caller.require_scope("read")
     async with claim_stream(request, caller) as place:
+        submission = _submission(request, body, follow=True)
+        accepted = await _submit_shared(request, caller, queries, submission)
         try:
-            query_id, _ = await _submit(request, body, caller, queries, follow=True)
+            query_id = accepted.id if accepted else (await _submit(request, caller, queries, submission))[0]
         except RepeatedRequest as first:
             query_id = str(first.object_id)
         stream = get_streams(request).query_stream(
@@ -108,11 +116,24 @@ async def stream_new_query(
         return response
 
 
+def _submission(request: Request, body: SubmitQuery, *, follow: bool) -> Submission:
+    return replace(body.submission(), follow=follow, traceparent=traceparent_of(request))
+
+
+async def _submit_shared(
+    request: Request, caller: Caller, queries: QueryService, submission: Submission
+) -> AcceptedSubmission | None:
+    """Return the query, once it is on record, or None if it needs a transaction of its own. The response to a request with
+    an Idempotency-Key is stored in that."""
+    if "idempotency-key" in request.headers:
+        return None
+    return await queries.submit_shared(caller, submission)
+
+
 async def _submit(
-    request: Request, body: SubmitQuery, caller: Caller, queries: QueryService, *, follow: bool
+    request: Request, caller: Caller, queries: QueryService, submission: Submission
 ) -> tuple[str, Response]:
     """Return the query's id and the response, once the query is on record. Raise RepeatedRequest for a repeated key."""
-    submission = replace(body.submission(), follow=follow, traceparent=traceparent_of(request))
     compiled: CompiledInputs | None = None
     while True:
         try:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from typing import Any, Final, Literal, assert_never
@@ -12,7 +12,15 @@ from plangate.json_pointer import json_pointer
 from plangate.spec.variable_schemas import data_name_problem
 
 from app.approvals.service import ApprovalService
-from app.base.errors import MAX_COLLECTED_ERRORS, Conflict, FieldError, Invalid, NotFound, TooManyRequests
+from app.base.errors import (
+    MAX_COLLECTED_ERRORS,
+    Conflict,
+    FieldError,
+    Invalid,
+    NotFound,
+    PlangateError,
+    TooManyRequests,
+)
 from app.base.ids import is_id, new_id
 from app.base.json import strict_json
 from app.base.json.offload import offload
@@ -28,12 +36,15 @@ from app.journal.models import Event
 from app.queries import store
 from app.queries.models import (
     AcceptedSubmission,
+    NewQuery,
     QueryFilter,
     QueryKind,
     QueryRow,
     Submission,
     SubmitOutcome,
+    SubmitResult,
 )
+from app.queries.shared_submissions import Outcome, SharedSubmissions
 from app.queries.states import QUERY_LIFE
 from app.queries.views import QuerySummary, QueryView
 from app.runtimes.checks import is_priced
@@ -88,6 +99,7 @@ class QueryService:
         self._schemas = schemas
         self._end_hooks = end_hooks
         self._worker = worker
+        self._shared = SharedSubmissions(db, self._accept_all)
 
     # -- accepting -------------------------------------------------------------------------------------------
 
@@ -97,6 +109,36 @@ class QueryService:
         schema = runtime.spec.input_schema or {}
         return CompiledInputs(runtime.id, await offload(self._schemas.compile, schema))
 
+    async def submit_shared(self, caller: Caller, submission: Submission) -> AcceptedSubmission | None:
+        """Accept a query in a transaction that it may share with others of its tenant; it is durable when this returns.
+
+        Return None if that is not possible: `submit` accepts it in a transaction of its own. A query that names a thread
+        waits for locks, and the newest version of a runtime and its compiled `inputSchema` may have to be read.
+        """
+        runtime = self._cached_runtime(caller.tenant, submission)
+        if runtime is None:
+            return None
+        try:
+            agent = await self._check(runtime, submission, None)
+        except InputSchemaNotCompiled:
+            return None
+        query = _new_query(
+            caller, submission, runtime.id, "agent", agent, newest_of=submission.runtime or DEFAULT_RUNTIME
+        )
+        return await self._shared.accept(caller.tenant, query)
+
+    def _cached_runtime(self, tenant: str, submission: Submission) -> Runtime | None:
+        """Return the newest version of the runtime as far as this process knows. None if the request may mean another
+        one."""
+        if (
+            submission.runtime_id is not None
+            or submission.thread_id is not None
+            or submission.thread_key is not None
+        ):
+            return None
+        newest_id = self._runtimes.cached_latest_id(tenant, submission.runtime or DEFAULT_RUNTIME)
+        return None if newest_id is None else self._runtimes.cached(tenant, newest_id)
+
     async def submit(
         self, tx: Tx, caller: Caller, submission: Submission, compiled: CompiledInputs | None = None
     ) -> AcceptedSubmission:
@@ -105,34 +147,20 @@ class QueryService:
         it, and try again."""
         if submission.if_busy == "interrupt":
             await self._interrupt(tx, submission)
-        name = submission.runtime or DEFAULT_RUNTIME
-        names_version = (
-            submission.runtime_id is not None
-            or submission.thread_id is not None
-            or submission.thread_key is not None
-        )
-        newest_id = None if names_version else self._runtimes.cached_latest_id(tx.tenant, name)
-        if newest_id is not None:
-            runtime = await self._runtimes.get(tx.tenant, newest_id, tx)
-            accepted = await self._submit(tx, caller, submission, runtime, compiled, newest_of=name)
+        cached = self._cached_runtime(tx.tenant, submission)
+        if cached is not None:
+            agent = await self._check(cached, submission, compiled)
+            name = submission.runtime or DEFAULT_RUNTIME
+            query = _new_query(caller, submission, cached.id, "agent", agent, newest_of=name)
+            accepted = await self._accept(tx, query)
             if accepted is not None:
                 return accepted
         runtime = await self.runtime_for(tx, submission)
-        accepted = await self._submit(tx, caller, submission, runtime, compiled)
-        assert accepted is not None  # only a cached version can be stale
-        return accepted
+        agent = await self._check(runtime, submission, compiled)
+        return await self._accept_named(tx, _new_query(caller, submission, runtime.id, "agent", agent))
 
-    async def _submit(
-        self,
-        tx: Tx,
-        caller: Caller,
-        submission: Submission,
-        runtime: Runtime,
-        compiled: CompiledInputs | None,
-        newest_of: str | None = None,
-    ) -> AcceptedSubmission | None:
-        """Check and accept the query. Return None if the cached `runtime` is no longer the newest version of
-        `newest_of`."""
+    async def _check(self, runtime: Runtime, submission: Submission, compiled: CompiledInputs | None) -> str:
+        """Return the agent that the query starts with. Raise Invalid for what the runtime does not allow."""
         agent = self._agent_for(runtime, submission.agent)
         if runtime.spec.input_schema is not None:
             schema = (
@@ -154,7 +182,7 @@ class QueryService:
         invalid_names = list(islice(invalid, MAX_COLLECTED_ERRORS))
         if invalid_names:
             raise Invalid("`data` has keys that are not valid variable names.", invalid_names)
-        return await self._accept(tx, caller, submission, runtime, agent, "agent", newest_of=newest_of)
+        return agent
 
     async def runtime_for(self, tx: Tx, submission: Submission) -> Runtime:
         """Return the version that the request names, else the one that the thread began with, else the
@@ -198,76 +226,71 @@ class QueryService:
             for query_id in await store.active_in_thread(tx, thread_id=thread.id):
                 await self.cancel(tx, query_id, "interrupted")
 
-    async def _accept(
-        self,
-        tx: Tx,
-        caller: Caller,
-        submission: Submission,
-        runtime: Runtime,
-        agent: str,
-        kind: QueryKind,
-        extra: Mapping[str, Any] | None = None,
-        newest_of: str | None = None,
-    ) -> AcceptedSubmission | None:
-        """Write the query; with a free slot, start it here after the commit. Return None if the runtime is not the newest
+    async def _accept(self, tx: Tx, query: NewQuery) -> AcceptedSubmission | None:
+        """Write the query; with a free slot, start it here after the commit. Return None if its runtime is not the newest
         version of `newest_of`."""
-        query_id, new_thread = new_id("qry_"), new_id("thr_")
-        request = {
-            "inputs": submission.inputs,
-            "data": submission.data,
-            "approvalExpiresInMs": submission.approval_expires_in_ms,
-            "metadata": submission.metadata,
-            "limits": submission.limits,
-            "traceparent": submission.traceparent,
-            **(extra or {}),
-        }
-        request = {k: v for k, v in request.items() if v is not None}
-        worker = self._worker if self._worker.reserve() else None
-        is_started = False
+        (outcome,) = await self._accept_all(tx, [query])
+        if isinstance(outcome, PlangateError):
+            raise outcome
+        return outcome
+
+    async def _accept_named(self, tx: Tx, query: NewQuery) -> AcceptedSubmission:
+        """Write a query that names its version."""
+        accepted = await self._accept(tx, query)
+        assert accepted is not None
+        return accepted
+
+    async def _accept_all(self, tx: Tx, queries: Sequence[NewQuery]) -> list[Outcome]:
+        """Write the queries; as far as there are free slots, start them here after the commit."""
+        worker = self._worker
+        reserved = [worker.reserve() for _ in queries]
+        is_started = [False] * len(queries)
         try:
-            result = await store.submit(
+            results = await store.submit(
                 tx,
-                query_id=query_id,
-                thread_id=submission.thread_id,
-                new_thread_id=new_thread,
-                thread_key=submission.thread_key,
-                runtime_id=runtime.id,
-                kind=kind,
-                agent=agent,
-                principal=caller.principal,
-                prompt=submission.prompt,
-                request=strict_json.dumps(request),
-                if_busy=submission.if_busy,
-                owner=worker.owner if worker else None,
-                lease_s=self._worker.lease_s,
-                newest_of=newest_of,
+                queries=queries,
+                owners=[worker.owner if has_slot else None for has_slot in reserved],
+                lease_s=worker.lease_s,
             )
-            status = _accepted_status(result.outcome, submission)
-            if status is None:
-                return None
-            if submission.follow:
-                first = [Event("query-status", body) for body in result.bodies]
-                tx.after_commit(lambda: self._hub.hold_first_events((tx.tenant, query_id), first))
-            if worker is not None and status == "running":
-                record = QueryRecord(
-                    tenant=tx.tenant,
-                    id=query_id,
-                    thread_id=result.thread_id,
-                    runtime_id=runtime.id,
-                    kind=kind,
-                    agent=agent,
-                    principal=caller.principal,
-                    prompt=submission.prompt,
-                    request=request,
-                    thread_is_new=result.thread_id == new_thread,
-                )
-                tx.after_commit(lambda: worker.begin(result.epoch, record))
-                tx.after_rollback(worker.unreserve)
-                is_started = True
+            for n, result in enumerate(results):
+                if result.outcome == "started":
+                    self._start_after_commit(tx, queries[n], result)
+                    is_started[n] = True
         finally:
-            if worker is not None and not is_started:
-                worker.unreserve()
-        return AcceptedSubmission(query_id, result.thread_id, runtime.id, status, self.links(query_id))
+            for has_slot, has_started in zip(reserved, is_started, strict=True):
+                if has_slot and not has_started:
+                    worker.unreserve()
+        return [self._outcome(tx, *pair) for pair in zip(queries, results, strict=True)]
+
+    def _start_after_commit(self, tx: Tx, query: NewQuery, result: SubmitResult) -> None:
+        """Start the query in the slot that is reserved for it, once it is durable."""
+        record = QueryRecord(
+            tenant=tx.tenant,
+            id=query.id,
+            thread_id=result.thread_id,
+            runtime_id=query.runtime_id,
+            kind=query.kind,
+            agent=query.agent,
+            principal=query.principal,
+            prompt=query.submission.prompt,
+            request=dict(query.request),
+            thread_is_new=result.thread_id == query.new_thread_id,
+        )
+        tx.after_commit(lambda: self._worker.begin(result.epoch, record))
+        tx.after_rollback(self._worker.unreserve)
+
+    def _outcome(self, tx: Tx, query: NewQuery, result: SubmitResult) -> Outcome:
+        """Return what was accepted, or why nothing was."""
+        try:
+            status = _accepted_status(result.outcome, query.submission)
+        except PlangateError as error:
+            return error
+        if status is None:
+            return None
+        if query.submission.follow:
+            first = [Event("query-status", body) for body in result.bodies]
+            tx.after_commit(lambda: self._hub.hold_first_events((tx.tenant, query.id), first))
+        return AcceptedSubmission(query.id, result.thread_id, query.runtime_id, status, self.links(query.id))
 
     def links(self, query_id: str) -> dict[str, str]:
         """Return the paths of the query's own routes."""
@@ -277,17 +300,15 @@ class QueryService:
         self, tx: Tx, caller: Caller, submission: Submission, runtime: Runtime, plan_id: str
     ) -> AcceptedSubmission:
         """Accept a query of kind `plan`, which executes a stored plan through its gate, without a model."""
-        accepted = await self._accept(tx, caller, submission, runtime, "", "plan", {"planId": plan_id})
-        assert accepted is not None  # the version is named
-        return accepted
+        query = _new_query(caller, submission, runtime.id, "plan", "", {"planId": plan_id})
+        return await self._accept_named(tx, query)
 
     async def accept_profile(
         self, tx: Tx, caller: Caller, submission: Submission, runtime: Runtime, source: str
     ) -> AcceptedSubmission:
         """Accept a query of kind `profile`, which reads a data source into the catalog, without a model."""
-        accepted = await self._accept(tx, caller, submission, runtime, "", "profile", {"source": source})
-        assert accepted is not None  # the version is named
-        return accepted
+        query = _new_query(caller, submission, runtime.id, "profile", "", {"source": source})
+        return await self._accept_named(tx, query)
 
     async def thread_for(self, tx: Tx, submission: Submission, runtime: Runtime) -> str:
         """Return the thread that the request names, created on first use of a key; a new thread if it names
@@ -391,6 +412,37 @@ class QueryService:
             links=self.links(row.id),
             **derived,
         )
+
+
+def _new_query(
+    caller: Caller,
+    submission: Submission,
+    runtime_id: str,
+    kind: QueryKind,
+    agent: str,
+    extra: Mapping[str, Any] | None = None,
+    newest_of: str | None = None,
+) -> NewQuery:
+    request = {
+        "inputs": submission.inputs,
+        "data": submission.data,
+        "approvalExpiresInMs": submission.approval_expires_in_ms,
+        "metadata": submission.metadata,
+        "limits": submission.limits,
+        "traceparent": submission.traceparent,
+        **(extra or {}),
+    }
+    return NewQuery(
+        id=new_id("qry_"),
+        new_thread_id=new_id("thr_"),
+        submission=submission,
+        runtime_id=runtime_id,
+        kind=kind,
+        agent=agent,
+        principal=caller.principal,
+        request={k: v for k, v in request.items() if v is not None},
+        newest_of=newest_of,
+    )
 
 
 def _accepted_status(outcome: SubmitOutcome, submission: Submission) -> Literal["queued", "running"] | None:

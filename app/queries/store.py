@@ -2,17 +2,26 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final, Literal
 
 from app.base.ids import id_range
+from app.base.json import strict_json
 from app.base.postgres.database import Database, Tx
 from app.base.postgres.pages import PageStatements, fetch_page
 from app.journal.models import QueryKey
-from app.queries.models import IfBusy, QueryFilter, QueryKind, QueryRow, SubmitResult, ThreadRow
+from app.queries.models import NewQuery, QueryFilter, QueryRow, SubmitResult, ThreadRow
 from app.usage.columns import USAGE_SUMS
 
 SUBMIT = """
-SELECT outcome, thread_id, epoch, bodies FROM submit_query($1,$2,$3,$4,$5,$6,$7,$8,$9,$10,$11,$12,$13,$14)
+SELECT s.outcome, s.thread_id, s.epoch, s.bodies
+  FROM unnest($1::text[], $2::text[], $3::text[], $4::text[], $5::text[], $6::text[], $7::text[], $8::text[], $9::text[],
+              $10::bytea[], $11::text[], $12::text[], $13::text[])
+       WITH ORDINALITY AS a(id, thread_id, new_thread_id, thread_key, runtime_id, kind, agent, principal, prompt, request, if_busy,
+                            owner, newest_of, n)
+ CROSS JOIN LATERAL submit_query(a.id, a.thread_id, a.new_thread_id, a.thread_key, a.runtime_id, a.kind, a.agent, a.principal,
+                                 a.prompt, a.request, a.if_busy, a.owner, $14, a.newest_of) s
+ ORDER BY a.n
 """
 ACTIVE_IN_THREAD = """
 SELECT id FROM queries WHERE tenant_id = $1 AND thread_id = $2 AND status IN ('queued', 'running', 'waiting') ORDER BY id
@@ -71,45 +80,27 @@ MAX_SEARCHED: Final = 1_000  # their prompts are read
 
 
 async def submit(
-    tx: Tx,
-    *,
-    query_id: str,
-    thread_id: str | None,
-    new_thread_id: str,
-    thread_key: str | None,
-    runtime_id: str,
-    kind: QueryKind,
-    agent: str,
-    principal: str,
-    prompt: str,
-    request: bytes,
-    if_busy: IfBusy,
-    owner: str | None,
-    lease_s: float,
-    newest_of: str | None,
-) -> SubmitResult:
-    """Accept a query and write its first events; with `owner`, also start it there if it can start now.
-
-    With `newest_of`, the outcome is `stale` unless the runtime is the newest version of this name.
-    """
-    row = await tx.row(
+    tx: Tx, *, queries: Sequence[NewQuery], owners: Sequence[str | None], lease_s: float
+) -> list[SubmitResult]:
+    """Accept queries and write their first events, each with the process that starts it if it can start now, or None."""
+    rows = await tx.fetch(
         SUBMIT,
-        query_id,
-        thread_id,
-        new_thread_id,
-        thread_key,
-        runtime_id,
-        kind,
-        agent,
-        principal,
-        prompt,
-        request,
-        if_busy,
-        owner,
+        [q.id for q in queries],
+        [q.submission.thread_id for q in queries],
+        [q.new_thread_id for q in queries],
+        [q.submission.thread_key for q in queries],
+        [q.runtime_id for q in queries],
+        [q.kind for q in queries],
+        [q.agent for q in queries],
+        [q.principal for q in queries],
+        [q.submission.prompt for q in queries],
+        [strict_json.dumps(q.request) for q in queries],
+        [q.submission.if_busy for q in queries],
+        owners,
+        [q.newest_of for q in queries],
         lease_s,
-        newest_of,
     )
-    return SubmitResult(**row)
+    return [SubmitResult(**row) for row in rows]
 
 
 async def load_query(tx: Tx, *, query_id: str) -> QueryRow | None:

@@ -117,6 +117,10 @@ class Runtimes:
         if not await store.name_exists(tx, name=name):
             raise NotFound(f"There is no runtime named {name!r}; register one with POST /runtimes.")
 
+    def cached(self, tenant: str, runtime_id: str) -> Runtime | None:
+        """Return a version that this process has in memory."""
+        return self._versions.get((tenant, runtime_id))
+
     def cached_latest_id(self, tenant: str, name: str) -> str | None:
         """Return the newest version as of this process's last lookup; the caller must verify it."""
         return self._latest_ids.get((tenant, name))

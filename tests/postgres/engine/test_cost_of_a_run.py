@@ -42,6 +42,8 @@ def counted_tasks() -> Iterator[Counter[str]]:
 
 def summary(statement: str) -> str:
     """Return `BEGIN`, `COMMIT`, or the function that a statement calls."""
+    if "submit_query(" in statement:
+        return "submit_query"
     if statement.startswith("BEGIN;"):
         return "BEGIN"
     if statement.endswith("COMMIT"):
