@@ -136,6 +136,7 @@ class Services:
     deletions: Deletions
     chainer: Chainer
     periodic_tasks: tuple[PeriodicTask, ...]
+    sweeps: tuple[PeriodicTask, ...]
     health: HealthMonitor
     promotions: Promotions
 
@@ -148,7 +149,7 @@ class Services:
         self.listener.start()
         with contextlib.suppress(Unavailable):  # they are loaded at the first turn then
             await self.providers.load_vendors(await self.runtimes.used_vendors())
-        await self.worker.start(self.periodic_tasks)
+        await self.worker.start(self.periodic_tasks, self.sweeps)
         if self.children is not None:
             self.children.start()
 
@@ -447,12 +448,14 @@ def assemble(
             endings.repair_stranded,
             approvals.expire_due,
             calls.lapse_due,
-            queries.fail_due_limits,
             UsageSums(db).add_ended,
+            deletions.finish_due,
+        ),
+        sweeps=(
+            queries.fail_due_limits,
             references.sweep,
             partial(purge_forgotten, db),
             workspaces.collect,
-            deletions.finish_due,
             lambda: idempotency.sweep(db),
             sessions.sweep,
         ),

@@ -28,6 +28,8 @@ log = structlog.get_logger(__name__)
 
 RENEW_SHARE: Final = 0.3  # of the lease: it is renewed when this part of it has passed
 MAX_HEARTBEAT_INTERVAL_S: Final = 3.0
+SWEEP_TICKS: Final = 10
+"""Ticks after which a sweep that found nothing runs again."""
 PARK_GRACE_S: Final = 2.0
 """How long the running queries of a tenant that is parked may continue, before they are released."""
 
@@ -161,8 +163,11 @@ class Worker:
 
     # -- life ------------------------------------------------------------------------------------------------
 
-    async def start(self, periodic_tasks: Sequence[PeriodicTask] = ()) -> None:
-        """Start to claim queries and to run the periodic tasks. A process without slots does neither."""
+    async def start(
+        self, periodic_tasks: Sequence[PeriodicTask] = (), sweeps: Sequence[PeriodicTask] = ()
+    ) -> None:
+        """Start to claim queries and to run the periodic tasks, and the sweeps less often. A process without slots does
+        none of it."""
         with contextlib.suppress(Unavailable):  # then it is registered as soon as that is possible
             await self._check_promotion()
             await self._process.register()
@@ -172,6 +177,10 @@ class Worker:
             self._tasks.extend(
                 asyncio.create_task(self._run_periodic_task(c), name="worker-periodic")
                 for c in (self._process.find_deaths, *periodic_tasks)
+            )
+            self._tasks.extend(
+                asyncio.create_task(self._run_periodic_task(c, SWEEP_TICKS), name="worker-sweep")
+                for c in sweeps
             )
 
     def stop_starting(self) -> None:
@@ -364,13 +373,16 @@ class Worker:
         if running.task is not None:
             running.task.cancel()
 
-    async def _run_periodic_task(self, task: PeriodicTask) -> None:
-        """Run a periodic task every few ticks for the life of the process. Tasks of several processes do
-        not collide."""
+    async def _run_periodic_task(self, task: PeriodicTask, idle_ticks: int = 1) -> None:
+        """Run a periodic task at every tick for the life of the process, and `idle_ticks` after a run that returned 0.
+        Tasks of several processes do not collide."""
+        ticks = 1
         while True:
-            await asyncio.sleep(self._tick_s)
+            await asyncio.sleep(ticks * self._tick_s)
+            ticks = 1
             try:
-                await task()
+                if not await task():
+                    ticks = idle_ticks
             except Unavailable:
                 continue
             except Exception:

@@ -354,9 +354,7 @@ async def test_deleted_writes_are_removed_by_a_periodic_task(plangate: World, ap
     await api.register(specs.mock())
     await api.do(AT, {"path": "†memory.secret", "value": "sesame"})
     await api.delete(AT)
-    (purge,) = [
-        c for c in plangate.services.periodic_tasks if getattr(c, "func", None) is service.purge_forgotten
-    ]
+    (purge,) = [c for c in plangate.services.sweeps if getattr(c, "func", None) is service.purge_forgotten]
     await purge()
     assert await plangate.sql("SELECT 1 FROM document_writes") == []
 
