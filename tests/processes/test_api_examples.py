@@ -8,6 +8,7 @@ from app.api.examples import load_examples
 from tests.support.api_examples import record
 
 
+@pytest.mark.long
 @pytest.mark.timeout(300)
 def test_a_service_answers_the_examples_as_documented() -> None:
     """Ids, moments, digests, tokens and durations aside: the placeholders of tests/support/api_examples.py."""

@@ -169,7 +169,8 @@ def test_fresh_projects_follow_the_page_on_clients(service: Service, tmp_path: P
     type_check(tmp_path, programs)
 
 
-@pytest.mark.parametrize("name", ["runtime", pytest.param("tools", marks=pytest.mark.long)])
+@pytest.mark.long
+@pytest.mark.parametrize("name", ["runtime", "tools"])
 def test_a_program_runs_without_a_service(name: str, tmp_path: Path) -> None:
     """The library starts one by itself."""
     example = Page(FOLDER / f"{name}.md").examples[0]

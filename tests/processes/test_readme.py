@@ -88,6 +88,7 @@ def run(command: list[str], env: dict[str, str]) -> str:
     return said
 
 
+@pytest.mark.long
 @pytest.mark.skipif(not shutil.which("curl"), reason="the README's commands need curl")
 def test_the_readme_leads_to_an_approved_plan_with_curl(folder: Path) -> None:
     found = blocks("From nothing to an approved plan with curl alone", "bash")
@@ -115,6 +116,7 @@ def test_the_readme_leads_to_an_approved_plan_with_curl(folder: Path) -> None:
     assert not (data / "cluster" / "postmaster.pid").exists()  # the service took its Postgres along
 
 
+@pytest.mark.long
 def test_the_python_library_in_a_few_lines(folder: Path) -> None:
     (code,) = blocks("The Python library", "python")
     program = folder / "greet.py"

@@ -30,7 +30,7 @@ def talking(house: House, model: SlowModel, kind: str, seconds: float) -> tuple[
 # --- in a model turn
 
 
-@pytest.mark.parametrize("kind", ["anthropic", "openai"])
+@pytest.mark.parametrize("kind", ["anthropic", pytest.param("openai", marks=pytest.mark.long)])
 def test_a_truncated_model_turn_is_repeated(house: House, model: SlowModel, kind: str) -> None:
     prompt, reader = talking(house, model, kind, 1.0)
     killed = house.restart()
@@ -60,7 +60,7 @@ def tries(reader: Reader) -> int:
 # --- while an approval is pending
 
 
-@pytest.mark.parametrize("gate", ["plan", "tool"])
+@pytest.mark.parametrize("gate", ["plan", pytest.param("tool", marks=pytest.mark.long)])
 def test_an_open_gate_outlives_the_process(house: House, gate: str) -> None:
     ledger = house.ledger()
     rule: dict[str, Any] = {"approval": "always"} if gate == "tool" else {}
