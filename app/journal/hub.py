@@ -61,13 +61,14 @@ class Watcher:
 @dataclass(slots=True, eq=False)
 class QueryFeed:
     """The watchers of one query and its newest events without gaps. `is_deleted`: the query was deleted. `is_quiet`: this
-    process added no event for a while."""
+    process added no event for a while. `hold`: the timer until which it is kept for its first reader."""
 
     watchers: set[QueryWatcher] = field(default_factory=set)
     ring: deque[JournalEvent] = field(default_factory=deque)
     size: int = 0
     is_deleted: bool = False
     is_quiet: bool = True
+    hold: asyncio.TimerHandle | None = None
 
     def add(self, first: int, events: Sequence[Event]) -> None:
         self.is_quiet = False
@@ -91,7 +92,7 @@ class QueryFeed:
 
     def clear_if_idle(self) -> None:
         """Drop the events if all watchers have them and none was added since the last call."""
-        if self.ring and self.is_quiet:
+        if self.ring and self.is_quiet and self.hold is None:
             last = self.ring[-1].seq
             if all(w.position is not None and w.position >= last for w in self.watchers):
                 self.clear()
@@ -140,11 +141,18 @@ class Hub:
             self.unsubscribe(query, feed, watcher)
 
     def hold_first_events(self, query: QueryKey, first: Sequence[Event]) -> None:
-        """Keep the first events of a new query for a while: the client that created it usually follows it."""
-        holder = Watcher(position=None)
-        feed = self.subscribe(query, holder)
+        """Keep the events of a new query until its first reader leaves: the client that created it usually follows it. Give
+        up after FIRST_READER_WAIT_S."""
+        feed = self._feeds.setdefault(query, QueryFeed())
         feed.add(1, first)
-        asyncio.get_running_loop().call_later(FIRST_READER_WAIT_S, self.unsubscribe, query, feed, holder)
+        feed.hold = asyncio.get_running_loop().call_later(FIRST_READER_WAIT_S, self._end_hold, query, feed)
+
+    def _end_hold(self, query: QueryKey, feed: QueryFeed) -> None:
+        if feed.hold is not None:
+            feed.hold.cancel()  # a timer refers to the events until then
+            feed.hold = None
+        if not feed.watchers and self._feeds.get(query) is feed:
+            del self._feeds[query]
 
     def subscribe(self, query: QueryKey, watcher: QueryWatcher) -> QueryFeed:
         """Watch a query. Subscribe before the first read."""
@@ -154,8 +162,8 @@ class Hub:
 
     def unsubscribe(self, query: QueryKey, feed: QueryFeed, watcher: QueryWatcher) -> None:
         feed.watchers.discard(watcher)
-        if not feed.watchers and self._feeds.get(query) is feed:
-            del self._feeds[query]
+        if not feed.watchers:
+            self._end_hold(query, feed)
 
     def subscribe_tenant(self, tenant: str, watcher: TenantWatcher) -> None:
         self._tenants.setdefault(tenant, set()).add(watcher)

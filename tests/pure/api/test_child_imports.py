@@ -6,7 +6,8 @@ import subprocess
 import sys
 
 NOT_FOR_CHILDREN = ("fastapi", "starlette", "uvicorn", "httpx", "plangate.client", "plangate.api.calls", "sqlalchemy",
-                    "alembic", "mcp", "typer", "anthropic", "openai", "rich", "pygments")  # fmt: skip
+                    "alembic", "mcp", "typer", "anthropic", "openai", "rich", "pygments", "greenlet",
+                    "cel_expr_python.cel")  # fmt: skip
 
 
 def loaded(modules: str, *names: str) -> list[str]:
@@ -22,5 +23,5 @@ def test_a_child_process_loads_only_what_it_needs_to_work_on_queries() -> None:
 
 def test_a_serving_process_loads_neither_migrations_nor_consoles() -> None:
     # The command line knows rich and loads it on first use.
-    names = ("sqlalchemy", "alembic", "rich.segment", "pygments")
+    names = ("sqlalchemy", "greenlet", "alembic", "rich.segment", "pygments", "cel_expr_python.cel")
     assert loaded("app.commands.main, app.api.process, app.api.serving", *names) == []
