@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import httpx
+from pydantic_settings import BaseSettings, PydanticBaseSettingsSource
 
 from app.api.http import create_app
 from app.assembly import FeatureLimits, Services, assemble
@@ -19,6 +20,16 @@ from tests.support.client import Caller
 from tests.support.faults import Faults
 
 SETTINGS = {"slots": 16, "pool_size": 6, "loop_blocked_ms": 60_000}
+
+
+class WorldSettings(Settings):
+    """Settings from arguments alone: reading the environment takes longer than making the services."""
+
+    @classmethod
+    def settings_customise_sources(
+        cls, settings_cls: type[BaseSettings], init_settings: PydanticBaseSettingsSource, **_: Any
+    ) -> tuple[PydanticBaseSettingsSource, ...]:
+        return (init_settings,)
 
 
 @dataclass
@@ -86,7 +97,7 @@ async def world(
     """A process on this database for the length of the block."""
     faults = Faults()
     services = assemble(
-        Settings(**{**SETTINGS, **settings}),
+        WorldSettings(**{**SETTINGS, **settings}),
         site,
         with_worker=with_worker,
         exporter=exporter,
