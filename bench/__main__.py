@@ -19,10 +19,14 @@ from typing import NoReturn
 
 from bench import (
     artifacts,
+    capacity,
     graphs,
     idle_streams,
+    journal,
     large_tables,
     machine,
+    memory,
+    parked,
     processes,
     programs,
     references,
@@ -43,6 +47,10 @@ SUITES = {
     "idle-streams": idle_streams.run,
     "streaming": streaming.run,
     "processes": processes.run,
+    "journal": journal.run,
+    "capacity": capacity.run,
+    "parked": parked.run,
+    "memory": memory.run,
     "large-tables": large_tables.run,
 }
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "performance.md"

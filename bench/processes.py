@@ -1,12 +1,16 @@
-"""`make bench ARGS="--suite processes"`: the throughput of one, two and four worker processes on one Postgres."""
+"""`make bench ARGS="--suite processes"`: the throughput of one, two and four worker processes on one Postgres, and of four
+of which one is killed every ten seconds."""
 
 from __future__ import annotations
 
 import asyncio
+import os
+import signal
 import sys
+import threading
 from collections import defaultdict
-from collections.abc import Iterator
-from contextlib import ExitStack, closing
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -17,6 +21,8 @@ from bench.streaming import PHASE_S, of_protocol, register
 WORKERS = (1, 2, 4)
 SLOTS = 64
 MODEL_WAIT_S = 5.0
+KILL_EVERY_S = 10.0
+KILLED_PHASE_S = 300.0
 PROTOCOL = "openai"
 
 
@@ -33,22 +39,37 @@ QUICK = Plan(rounds=1, repeats=2)
 
 
 @dataclass(frozen=True, slots=True)
-class Figures:
-    """One round with one number of workers. The cores are CPU seconds for each second of the round."""
+class Round:
+    """One round of one setup. `cores` are CPU seconds for each second: of the API, the workers and Postgres; None where workers
+    were killed, because their CPU is not known then."""
 
+    clients: int
     runs_per_s: float
-    api_cores: float
-    worker_cores: float
-    postgres_cores: float
-
-    @property
-    def cores(self) -> float:
-        return self.api_cores + self.worker_cores + self.postgres_cores
+    cores: tuple[float, ...] | None
 
 
-def run_round(repeats: int) -> Iterator[tuple[int, Figures]]:
-    """Run an API server with a growing number of workers, and as many clients as these have slots. Yield the number of
-    workers and what was measured."""
+@contextmanager
+def repeated_kills(pids: list[int], start: Callable[[], int]) -> Iterator[None]:
+    """While the block runs, kill the worker that runs longest every ten seconds, and start another."""
+    over = threading.Event()
+
+    def kill() -> None:
+        while not over.wait(KILL_EVERY_S):
+            os.kill(pids.pop(0), signal.SIGKILL)
+            pids.append(start())
+
+    thread = threading.Thread(target=kill)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join()
+
+
+def run_round(repeats: int) -> Iterator[tuple[str, Round]]:
+    """Run an API server with a growing number of workers, and as many clients as these have slots; at the end, kill workers
+    under load. Yield what was running, and what was measured."""
     with ExitStack() as stack:
         model_port = stack.enter_context(programs.model_server(MODEL_WAIT_S))
         env = {"OPENAI_API_KEY": "k", "OPENAI_BASE_URL": f"http://127.0.0.1:{model_port}/v1"}
@@ -65,25 +86,32 @@ def run_round(repeats: int) -> Iterator[tuple[int, Figures]]:
             workers_s = sum(machine.cpu_s(pid) for pid in pids)
             return [machine.cpu_s(service.pid), workers_s, machine.cpu_s(postmaster, below=True)]
 
+        def start() -> int:
+            return stack.enter_context(programs.worker(data, env, slots=SLOTS))
+
         for workers in WORKERS:
             while len(pids) < workers:
-                pids.append(stack.enter_context(programs.worker(data, env, slots=SLOTS)))
+                pids.append(start())
             clients = workers * SLOTS
             program.load(clients, clients, PHASE_S)  # opens connections and loads code
             before = cpu_s()
             result = program.load(clients, clients * repeats, PHASE_S * 2)
             used = [now - then for now, then in zip(cpu_s(), before, strict=True)]
-            cores = [seconds / result.elapsed_s for seconds in used]
-            yield workers, Figures(clients * repeats / result.elapsed_s, *cores)
+            cores = tuple(seconds / result.elapsed_s for seconds in used)
+            yield str(workers), Round(clients, clients * repeats / result.elapsed_s, cores)
+        with repeated_kills(pids, start):
+            result = program.load(clients, clients * repeats, KILLED_PHASE_S)
+        name = f"{workers}, one killed every {KILL_EVERY_S:.0f} s"
+        yield name, Round(clients, clients * repeats / result.elapsed_s, None)
 
 
 def measure(plan: Plan) -> str:
     """Measure everything; return the table."""
-    found: dict[int, list[Figures]] = defaultdict(list)
+    found: dict[str, list[Round]] = defaultdict(list)
     for _ in range(plan.rounds):
-        for workers, figures in run_round(plan.repeats):
-            found[workers].append(figures)
-            print(f"{workers} workers: {figures}", file=sys.stderr)
+        for workers, measured in run_round(plan.repeats):
+            found[workers].append(measured)
+            print(f"{workers} workers: {measured}", file=sys.stderr)
     lines = [
         f"{machine.kind()}; Python {sys.version.split()[0]}; rounds: {plan.rounds}, of {plan.repeats} runs for each "
         "client; median (min–max) of the rounds.",
@@ -92,16 +120,14 @@ def measure(plan: Plan) -> str:
         "| --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: |",
     ]
     for workers, rounds in found.items():
-        ratios = [each.runs_per_s / one.runs_per_s for each, one in zip(rounds, found[1], strict=True)]
+        ratios = [each.runs_per_s / one.runs_per_s for each, one in zip(rounds, found["1"], strict=True)]
+        cores = [(*each.cores, sum(each.cores)) for each in rounds if each.cores is not None]
         columns = [
             [each.runs_per_s for each in rounds],
             ratios,
-            [each.api_cores for each in rounds],
-            [each.worker_cores for each in rounds],
-            [each.postgres_cores for each in rounds],
-            [each.cores for each in rounds],
+            *(zip(*cores, strict=True) if cores else [[]] * 4),
         ]
-        cells = [str(workers), str(workers * SLOTS), *(report.spread(column) for column in columns)]
+        cells = [workers, str(rounds[0].clients), *(report.spread(list(column)) for column in columns)]
         lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines)
 
