@@ -23,7 +23,7 @@ from app.base.errors import (
 )
 from app.base.ids import is_id, new_id
 from app.base.json import strict_json
-from app.base.json.offload import offload
+from app.base.json.offload import is_small, offload
 from app.base.postgres.database import Database, Tx
 from app.base.responses import to_wire
 from app.base.schema.checker import CompiledSchema, SchemaChecker
@@ -113,7 +113,8 @@ class QueryService:
         """Accept a query in a transaction that it may share with others of its tenant; it is durable when this returns.
 
         Return None if that is not possible: `submit` accepts it in a transaction of its own. A query that names a thread
-        waits for locks, and the newest version of a runtime and its compiled `inputSchema` may have to be read.
+        waits for locks, the newest version of a runtime and its compiled `inputSchema` may have to be read, and large
+        queries together would occupy the process and the database for too long.
         """
         runtime = self._cached_runtime(caller.tenant, submission)
         if runtime is None:
@@ -125,6 +126,8 @@ class QueryService:
         query = _new_query(
             caller, submission, runtime.id, "agent", agent, newest_of=submission.runtime or DEFAULT_RUNTIME
         )
+        if not is_small([submission.prompt, query.request]):
+            return None
         return await self._shared.accept(caller.tenant, query)
 
     def _cached_runtime(self, tenant: str, submission: Submission) -> Runtime | None:

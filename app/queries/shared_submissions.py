@@ -3,6 +3,10 @@
 There is no task for it: a request that finds no transaction in progress runs one for itself. Requests that arrive meanwhile
 wait, and the first of them runs the next transaction for all of them. So one client waits for nobody, and many clients
 that start together share a few commits.
+
+A request is answered as fast as with a transaction of its own if the database stalls: a transaction may take as long as
+the request that has waited longest for it may, and if it finds no database, those that wait for the next one find none
+either.
 """
 
 from __future__ import annotations
@@ -13,8 +17,8 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from app.base.errors import PlangateError, Unavailable
-from app.base.postgres.database import Database, Tx
+from app.base.errors import PlangateError, TransactionConflict, Unavailable
+from app.base.postgres.database import MAX_TRANSACTION_S, Database, Tx
 from app.queries.models import AcceptedSubmission, NewQuery
 
 MAX_BATCH_QUERIES: Final = 64
@@ -27,10 +31,12 @@ AcceptAll = Callable[[Tx, Sequence[NewQuery]], Awaitable[Sequence[Outcome]]]
 
 @dataclass(slots=True, eq=False)
 class _Waiting:
-    """A request that waits. `turn` becomes True if it must run the next transaction, False once it has its outcome."""
+    """A request that waits. `turn` becomes True if it must run the next transaction, False once it has its outcome. Its
+    transaction must be over by `deadline`, in the time of the event loop."""
 
     query: NewQuery
     turn: asyncio.Future[bool]
+    deadline: float
     outcome: Outcome | Exception = None
 
 
@@ -46,7 +52,8 @@ class SharedSubmissions:
     async def accept(self, tenant: str, query: NewQuery) -> AcceptedSubmission | None:
         """Accept a query; it is durable when this returns. Return None if its runtime is not the newest version. Raise the
         error of its outcome."""
-        own = _Waiting(query, asyncio.get_running_loop().create_future())
+        loop = asyncio.get_running_loop()
+        own = _Waiting(query, loop.create_future(), loop.time() + MAX_TRANSACTION_S)
         queue = self._queues.get(tenant)
         if queue is None:
             self._queues[tenant] = deque()
@@ -75,29 +82,42 @@ class SharedSubmissions:
         for one in batch:  # the outcome if this request is canceled
             one.outcome = Unavailable("The request was interrupted; send it again.")
         try:
-            await self._run(tenant, batch)
+            outage = await self._run(tenant, batch)
+            if outage is not None:
+                batch += queue
+                queue.clear()
+                for one in batch:
+                    one.outcome = outage
         finally:
             self._pass_on(tenant)
             for one in batch[1:]:
                 if not one.turn.done():
                     one.turn.set_result(False)
 
-    async def _run(self, tenant: str, batch: Sequence[_Waiting]) -> None:
-        """Run a transaction. If it fails, each query has one of its own, so that a bad one fails alone."""
+    async def _run(self, tenant: str, batch: Sequence[_Waiting]) -> Unavailable | None:
+        """Run a transaction, and set the outcomes. If it fails, each query has one of its own, so that a bad one fails alone.
+        Return the error instead if there is no database."""
+        left_s = max(0.0, batch[0].deadline - asyncio.get_running_loop().time())
         try:
-            async with self._db.transaction(tenant) as tx:
+            async with self._db.transaction(tenant, within_s=left_s) as tx:
                 tx.acknowledges = True
                 outcomes = await self._accept_all(tx, [one.query for one in batch])
         except Exception as error:  # noqa: BLE001 - it belongs to the requests
-            if len(batch) == 1 or isinstance(error, Unavailable):
-                for one in batch:
-                    one.outcome = error
-                return
-            for one in batch:
-                await self._run(tenant, [one])
-        else:
-            for one, outcome in zip(batch, outcomes, strict=True):
-                one.outcome = outcome
+            if isinstance(error, Unavailable) and not isinstance(error, TransactionConflict):
+                return error
+            if len(batch) == 1:
+                batch[0].outcome = error
+                return None
+            for n, one in enumerate(batch):
+                outage = await self._run(tenant, [one])
+                if outage is not None:
+                    for rest in batch[n:]:
+                        rest.outcome = outage
+                    return None
+            return None
+        for one, outcome in zip(batch, outcomes, strict=True):
+            one.outcome = outcome
+        return None
 
     def _pass_on(self, tenant: str) -> None:
         """Let the request that has waited longest run the next transaction."""

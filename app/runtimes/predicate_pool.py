@@ -10,6 +10,7 @@ import orjson
 from app.base.errors import TooLarge
 from app.base.json.low_memory import loads_trusted
 from app.base.json.process_pool import JsonProcessPool
+from app.runtimes import predicates
 from app.runtimes.predicates import MAX_EVALUATION_NS, evaluate, worst_case_ns
 
 MAX_INLINE_NS: Final = 20_000_000
@@ -34,6 +35,7 @@ class PredicatePool:
         if worst > MAX_EVALUATION_NS:
             return True
         if worst <= MAX_INLINE_NS and len(text) <= MAX_INLINE_BYTES:
+            await predicates.load()
             return evaluate(expression, args, ctx)
         try:
             async with self._processes.open() as process:

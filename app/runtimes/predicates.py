@@ -9,6 +9,7 @@ evaluation that could take too long requires approval too.
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import math
 import re
@@ -41,6 +42,12 @@ def _cel() -> Any:
     from cel_expr_python import cel  # noqa: PLC0415
 
     return cel
+
+
+async def load() -> None:
+    """Load the library in a thread, once: it takes up to 0.1 s of CPU."""
+    if not _cel.cache_info().currsize:
+        await asyncio.to_thread(_cel)
 
 
 @lru_cache(maxsize=1)

@@ -22,8 +22,7 @@ BEGIN
         ON CONFLICT (tenant_id, key) DO UPDATE SET key = EXCLUDED.key RETURNING t.id INTO v_thread;
         v_old := v_thread <> p_new_thread;
     ELSE
-        INSERT INTO threads (tenant_id, id, runtime_id) VALUES (v_tenant, p_new_thread, p_runtime);
-        v_thread := p_new_thread;
+        v_thread := p_new_thread;  -- inserted below: a query that is rejected leaves no thread
         v_old := false;
     END IF;
     IF v_old THEN
@@ -40,6 +39,9 @@ BEGIN
     IF (v_limits->>'queuedQueries') IS NOT NULL AND (SELECT count(*) FROM queries q WHERE q.tenant_id = v_tenant
             AND q.status = 'queued') >= (v_limits->>'queuedQueries')::bigint THEN
         RETURN QUERY SELECT 'full', v_thread, 0::bigint, NULL::bytea[]; RETURN;
+    END IF;
+    IF p_thread IS NULL AND p_thread_key IS NULL THEN
+        INSERT INTO threads (tenant_id, id, runtime_id) VALUES (v_tenant, v_thread, p_runtime);
     END IF;
     v_started := p_owner IS NOT NULL AND NOT v_busy AND may_dispatch() AND ((v_limits->>'runningQueries') IS NULL OR
         (SELECT count(*) FROM queries q WHERE q.tenant_id = v_tenant AND q.status = 'running')

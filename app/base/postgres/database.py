@@ -198,8 +198,10 @@ class Database:
                 listener()
 
     @asynccontextmanager
-    async def transaction(self, tenant: str, *, allow_closed: bool = False) -> AsyncIterator[Tx]:
-        """Open a transaction for `tenant` ('' for functions that span tenants).
+    async def transaction(
+        self, tenant: str, *, allow_closed: bool = False, within_s: float = MAX_TRANSACTION_S
+    ) -> AsyncIterator[Tx]:
+        """Open a transaction for `tenant` ('' for functions that span tenants), which must be over `within_s` seconds.
 
         Commit at the end of the block and roll back on any error. Raise Unavailable if the database is
         unreachable, or the synchronous standby did not confirm the commit in time, and TenantNotReady for a closed tenant.
@@ -209,7 +211,7 @@ class Database:
             raise ValueError(f"not a tenant id: {tenant!r}")
         if tenant in self.closed_tenants and not allow_closed:
             raise TenantNotReady(tenant)
-        async with self._acquire_connection() as raw:
+        async with self._acquire_connection(within_s) as raw:
             tx = Tx(raw, tenant)
             try:
                 await _execute(
@@ -241,12 +243,12 @@ class Database:
         await self.call("SELECT 1")
 
     @asynccontextmanager
-    async def _acquire_connection(self) -> AsyncIterator[Any]:
-        """Yield a pooled connection for at most MAX_TRANSACTION_S, including the wait for it.
+    async def _acquire_connection(self, within_s: float = MAX_TRANSACTION_S) -> AsyncIterator[Any]:
+        """Yield a pooled connection for at most `within_s`, including the wait for it.
 
         It returns to the pool clean, or not at all.
         """
-        deadline = asyncio.timeout(MAX_TRANSACTION_S)
+        deadline = asyncio.timeout(within_s)
         requested_at = time.perf_counter()
         try:
             async with deadline, self._pool.acquire() as connection:

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from typing import Any
+
+import asyncpg
 
 from app.base.errors import Conflict
 from tests.support import specs
@@ -54,6 +57,46 @@ async def test_a_limit_counts_the_queries_of_the_same_transaction(plangate: Worl
         *(plangate.api.post("/queries", {"prompt": "hi"}) for _ in range(CLIENTS))
     )
     assert sorted(response.status_code for response in responses) == [202] * 5 + [429] * (CLIENTS - 5)
+    counts = "SELECT (SELECT count(*) FROM threads) - (SELECT count(*) FROM queries)"
+    assert await owner.fetchval(counts) == 0, "a rejected query leaves no thread"
+
+
+async def test_queries_of_a_transaction_that_deadlocked_are_accepted(plangate: World) -> None:
+    await plangate.api.register(specs.mock("Hello."))
+    await plangate.api.run()
+    plangate.faults.fail(
+        "submit_query", skip=1, error=asyncpg.exceptions.DeadlockDetectedError("a fault of the test")
+    )
+    accepted = await asyncio.gather(*(plangate.api.submit() for _ in range(CLIENTS)))
+    assert len({query["id"] for query in accepted}) == CLIENTS
+
+
+async def test_large_queries_do_not_share_a_transaction(plangate: World) -> None:
+    await plangate.api.register(specs.mock("Hello."))
+    await plangate.api.run()
+    statements = plangate.faults.probe("submit_query")
+    await asyncio.gather(*(plangate.api.submit("long " * 20_000) for _ in range(CLIENTS)))
+    assert statements.count == CLIENTS
+
+
+async def test_every_request_is_answered_in_time_if_the_database_stalls(plangate: World) -> None:
+    await plangate.api.register(specs.mock("Hello."))
+    await plangate.api.run()
+    never = asyncio.Event()
+
+    async def stall() -> None:
+        await never.wait()
+
+    plangate.faults.after("submit_query", stall, times=100)
+
+    async def submit(n: int) -> float:
+        await asyncio.sleep(n * 0.1)
+        began = time.monotonic()
+        refused(await plangate.api.post("/queries", {"prompt": "hi"}), 503)
+        return time.monotonic() - began
+
+    waits = await asyncio.gather(*(submit(n) for n in range(CLIENTS)))
+    assert max(waits) < 6, "each waits for one transaction at most, and not for two of four seconds"
 
 
 async def test_a_request_that_is_canceled_lets_others_run_their_transaction(plangate: World) -> None:
