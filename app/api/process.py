@@ -1,4 +1,4 @@
-"""The start of a long-running process: its database is prepared while a thread loads what serves or works.
+"""Start a long-running process: prepare its database while a thread imports the service.
 
 This module imports only what it needs for that. `plangate serve` and `plangate worker` begin here.
 """
@@ -30,7 +30,7 @@ log = structlog.get_logger(__name__)
 
 SERVING_MODULE: Final = "app.api.serving"
 stop_requested = threading.Event()
-"""Set by a SIGTERM before the event loop of the process listens to signals."""
+"""Set if SIGTERM arrives before the event loop handles signals."""
 
 
 def serve(settings: Settings, *, with_worker: bool) -> None:
@@ -83,8 +83,8 @@ def _prepared_deployment(settings: Settings) -> Iterator[Deployment]:
 def _load_in_background(module: str) -> None:
     """Import a module in a thread. The main thread mostly waits for Postgres meanwhile, and receives the signals.
 
-    An import of the module elsewhere waits for the thread, and so does the end of the process: native code of modules
-    that are half loaded would not survive it.
+    Other imports of the module wait for this thread. So does the exit of the process, which could crash in half-loaded
+    native code.
     """
 
     def load() -> None:

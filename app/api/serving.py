@@ -56,7 +56,7 @@ def serve(settings: Settings, site: Deployment, key_file: Path | None, *, with_w
         server = _Server(config, services, drain_seconds(settings), operator_key)
         freeze_startup_objects()
         runner.run(_run_beside_database(site, services, server.serve(sockets=[listening])))
-        # what is left is giving back; a second signal is no news
+        # only cleanup is left: ignore further signals
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
 
 

@@ -30,7 +30,7 @@ CHUNK_FRAMING_BYTES: Final = 24
 """Enough for the size of a chunk, which some servers pad to 16 digits, and its two ends of lines."""
 
 READ_CHUNKS: Final = "read_chunks"
-"""The extension of a response that reads its body past the iterators of httpx2: it returns the chunks that have arrived."""
+"""Response extension: a function that returns the body chunks received so far and bypasses httpx2's iterators."""
 
 READ_BYTES: Final = 64 * 1024
 KEEPALIVE_S: Final = 30.0
@@ -144,7 +144,7 @@ class HttpConnection:
         self._headers: list[tuple[bytes, bytes]] = []
         self._has_head = False
         self._is_complete = False
-        self._body: list[bytes] = []  # arrived and not read
+        self._body: list[bytes] = []  # received, not yet read
         self._framing_bytes = 0
 
     async def send(self, request: httpx2.Request, timeouts: dict[str, float | None]) -> httpx2.Response:

@@ -374,7 +374,7 @@ class Worker:
             running.task.cancel()
 
     async def _run_periodic_task(self, task: PeriodicTask, idle_ticks: int = 1) -> None:
-        """Run a periodic task at every tick for the life of the process, and `idle_ticks` after a run that returned 0.
+        """Run a periodic task for the life of the process: every tick, or after `idle_ticks` ticks if it returned 0 or None.
         Tasks of several processes do not collide."""
         ticks = 1
         while True:

@@ -61,7 +61,7 @@ class Watcher:
 @dataclass(slots=True, eq=False)
 class QueryFeed:
     """The watchers of one query and its newest events without gaps. `is_deleted`: the query was deleted. `is_quiet`: this
-    process added no event for a while. `hold`: the timer until which it is kept for its first reader."""
+    process added no event for a while. `hold`: the timer that keeps it for its first reader."""
 
     watchers: set[QueryWatcher] = field(default_factory=set)
     ring: deque[JournalEvent] = field(default_factory=deque)
@@ -141,8 +141,8 @@ class Hub:
             self.unsubscribe(query, feed, watcher)
 
     def hold_first_events(self, query: QueryKey, first: Sequence[Event]) -> None:
-        """Keep the events of a new query until its first reader leaves: the client that created it usually follows it. Give
-        up after FIRST_READER_WAIT_S."""
+        """Keep the events of a new query until its first reader leaves: the client that created it usually follows it.
+        Without a reader, drop them after FIRST_READER_WAIT_S."""
         feed = self._feeds.setdefault(query, QueryFeed())
         feed.add(1, first)
         feed.hold = asyncio.get_running_loop().call_later(FIRST_READER_WAIT_S, self._end_hold, query, feed)

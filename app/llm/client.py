@@ -184,7 +184,8 @@ class BoundedBody(httpx2.AsyncByteStream):
 
 
 def _chunk_reader(response: httpx2.Response) -> Callable[[], Awaitable[Sequence[bytes]]]:
-    """Return the function that reads the chunks that have arrived. Without help of the transport, they come one by one."""
+    """Return the function that reads the chunks that have arrived; one chunk at a time if the transport does not support
+    this."""
     read: Callable[[], Awaitable[Sequence[bytes]]] | None = response.extensions.get(READ_CHUNKS)
     if read is not None:
         return read

@@ -88,7 +88,7 @@ class ProviderNotBuilt(Exception):
 
 class Provider(Protocol):
     """Streams one turn. Yields deltas, then exactly one TurnDone; anything else is a ProviderFault. Text that arrives
-    together is one delta.
+    together is merged into as few deltas as possible.
 
     An adapter makes one attempt: retries belong to the runner, which records them. Cancelling the iteration
     closes the connection.

@@ -45,9 +45,8 @@ class ResponseStream:
         self._read_events = read_events
         self._arrived: Iterator[object] | None = None
 
-    async def wait(self) -> bool:
-        """Wait until more of the body has arrived; return False at its end. If more has arrived than `arrived` has returned,
-        only give other tasks their turn."""
+    async def wait_for_data(self) -> bool:
+        """Wait for more of the body; return False at its end. While parsed events are left, only yield to the event loop."""
         if self._arrived is not None:
             await asyncio.sleep(0)
             return True
@@ -55,9 +54,9 @@ class ResponseStream:
         self._arrived = chain.from_iterable(map(self._read_events, chunks))
         return bool(chunks)
 
-    def arrived(self) -> Iterator[object]:
-        """Yield the next events that have arrived, at most MAX_EVENTS_PER_SLICE. They are parsed one by one: an error counts
-        after what preceded it."""
+    def read_available(self) -> Iterator[object]:
+        """Yield the next events that have arrived, at most MAX_EVENTS_PER_SLICE. They are parsed one by one: an error is
+        raised only after the events before it."""
         assert self._arrived is not None
         for _ in range(MAX_EVENTS_PER_SLICE):
             event = next(self._arrived, _NOTHING)

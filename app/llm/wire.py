@@ -88,7 +88,7 @@ class VendorProvider(ABC):
         traffic = self._http_client.traffic
         try:
             async with traffic.stream_slot(), await self._open_stream(request) as stream:
-                while not turn.is_complete and await stream.wait():
+                while not turn.is_complete and await stream.wait_for_data():
                     parts, error = _feed_arrived(turn, stream)
                     for part in parts:
                         yield part
@@ -137,8 +137,8 @@ class VendorProvider(ABC):
             TimeoutError, TooMuchSent, self.sdk_error, StreamError, *CONNECTION_ERRORS, *CHUNK_ERRORS
         ):
             async with asyncio.timeout(MAX_TAIL_S):
-                while await stream.wait():
-                    for event in stream.arrived():
+                while await stream.wait_for_data():
+                    for event in stream.read_available():
                         turn.feed_trailing(event)
 
     async def aclose(self) -> None:
@@ -151,7 +151,7 @@ def _feed_arrived(turn: VendorTurn, stream: ResponseStream) -> tuple[Iterator[St
     """Feed the turn what has arrived. Return the deltas, and the error that ended the turn after them, if there was one."""
     parts: list[StreamPart] = []
     try:
-        for event in stream.arrived():
+        for event in stream.read_available():
             for part in turn.feed(event):
                 parts.append(part)
             if turn.is_complete:

@@ -42,7 +42,7 @@ from app.plans.service import PlanService, action_event
 from app.plans.states import ACTION_LIFE, awaits_result, is_executing, was_sent
 from app.plans.summary import execution_summary
 from app.runtimes.models import Runtime
-from app.tools.ledger import AcquiredCall, acquired_with_offer, dump_result
+from app.tools.ledger import AcquiredCall, acquire_on_record, dump_result
 from app.tools.models import OutgoingCall
 from app.tools.results import ToolResult
 from app.variables.service import NO_DOCUMENTS, GatheredDocuments, ResultWrite, VariableScope
@@ -62,8 +62,8 @@ class OfferedCall:
 
 
 @dataclass(frozen=True, slots=True)
-class FirstCall:
-    """The call of action `n`, which may never have been sent."""
+class UnsentCall:
+    """The call of action `n`, valid only if the action was never sent."""
 
     n: int
     call: OutgoingCall
@@ -80,9 +80,9 @@ class DispatchedAction:
 
 @dataclass(frozen=True, slots=True)
 class BatchEnd:
-    """The end of a batch, whose writes were applied. `following` was dispatched in the same transaction."""
+    """The end of a batch, whose writes were applied. `next_action` was dispatched in the same transaction."""
 
-    following: DispatchedAction | None = None
+    next_action: DispatchedAction | None = None
 
 
 RecordedEnd = tuple[list[WriteRow], DispatchedAction | None]
@@ -191,7 +191,9 @@ class PlanExecution:
                     continue
                 dispatched = await self._carry_out_batch(execution_id, n, dispatched)
                 order.done(n)
-                own = 1 if dispatched is None else 0  # this branch takes one of those that are ready
+                own = (
+                    1 if dispatched is None else 0
+                )  # a branch without a dispatched action takes a ready one itself
                 self._resume_idle(len(self._idle) if order.finished else order.ready - own)
 
         if parallel and not order.finished:
@@ -211,13 +213,13 @@ class PlanExecution:
         while True:
             if dispatched is None:
                 payloads = await self._payloads(execution_id, batch)
-                first = (
-                    None if isinstance(payloads, ActionResult) else await self._first_call(batch, payloads)
+                unsent = (
+                    None if isinstance(payloads, ActionResult) else await self._unsent_call(batch, payloads)
                 )
                 until_s = self._dispatch.send_until_s()
                 renew_s = None if batch.transport.kind == "client" else self._dispatch.lease_s
                 send = partial(
-                    self._send, execution_id=execution_id, batch=batch, payloads=payloads, first=first
+                    self._send, execution_id=execution_id, batch=batch, payloads=payloads, unsent=unsent
                 )
                 offered = await self._run.in_fenced_transaction(send, renew_s=renew_s)
             else:
@@ -229,7 +231,7 @@ class PlanExecution:
             else:
                 end = await self._outcome(execution_id, batch, offered, until_s)
             if end is not None:
-                return end.following
+                return end.next_action
         if self._flow is not None:
             await self._run.read(lambda tx: self._start_actions(tx, batch.indexes))
         return None
@@ -282,19 +284,19 @@ class PlanExecution:
         execution_id: str,
         batch: DispatchBatch,
         payloads: list[dict[str, Any]] | ActionResult,
-        first: OutgoingCall | None,
+        unsent: OutgoingCall | None,
     ) -> OfferedCall | ActionResult | None:
         """Move the actions to `dispatched` and record the intent of the call in one transaction, before any process can
         claim it. For rows that were sent before, return their call; if they cannot be sent, the result; None if all have
-        ended. No other transaction moves the actions, since this one holds their query. `first`: the call of a single action,
-        if it was never sent."""
-        if first is not None:
-            acquired, events = await self._dispatch_first(
-                tx, execution_id, FirstCall(batch.indexes[0], first)
+        ended. No other transaction moves the actions, since this one holds their query. `unsent`: the call of a single action,
+        used only if the action was never sent."""
+        if unsent is not None:
+            acquired, events = await self._dispatch_unsent(
+                tx, execution_id, UnsentCall(batch.indexes[0], unsent)
             )
             if acquired is not None:
                 await append_events(tx, query_id=self._run.query.id, events=events)
-                return OfferedCall(first, acquired)
+                return OfferedCall(unsent, acquired)
         rows = await self._rows(tx, batch)
         sent_rows = [r for r in rows if was_sent(r.status)]
         if sent_rows:
@@ -354,9 +356,9 @@ class PlanExecution:
         except VariableError as error:
             return ActionResult.failed("variable_error", f"Nothing was sent. {error}")
 
-    async def _first_call(self, batch: DispatchBatch, payloads: list[dict[str, Any]]) -> OutgoingCall | None:
-        """Return the call of a single action as it is if the action was never sent, or None if only a transaction can tell
-        what is sent: for a client process, or with the values behind references."""
+    async def _unsent_call(self, batch: DispatchBatch, payloads: list[dict[str, Any]]) -> OutgoingCall | None:
+        """Return the call of a single action, valid only if it was never sent. Return None if this process does not send it, or
+        if it is a batch, reads references or is large."""
         if not self._is_sent_alone(batch):
             return None
         request = self._planner.request(batch, payloads, 1)
@@ -371,21 +373,20 @@ class PlanExecution:
             and not self._actions[batch.indexes[0]].references
         )
 
-    def _following_call(self, n: int, status: ActionStatus, write: ResultWrite | None) -> FirstCall | None:
-        """Return the call of the action that runs next once action `n` is over, as it is if that was never sent, and reserve
-        it. Return None if there is none, or preparing it takes long or needs the database: the call is prepared while the
-        result of `n` waits to be recorded."""
+    def _next_call(self, n: int, status: ActionStatus, write: ResultWrite | None) -> UnsentCall | None:
+        """Return the call of the action that runs once action `n` is over, and reserve that action. Return None if there is
+        none, or if preparing it is slow or needs the database: the result of `n` must not wait."""
         following = self._order.reserve_after(n)
         if following is None:
             return None
-        request = self._following_request(n, status, write, following)
+        request = self._next_request(n, status, write, following)
         if request is None or not is_small(request):
             self._order.put_back(following)
             return None
         batch = self._planner.all[following]
-        return FirstCall(following, self._planner.call(batch, new_id("wrk_"), strict_json.dumps(request)))
+        return UnsentCall(following, self._planner.call(batch, new_id("wrk_"), strict_json.dumps(request)))
 
-    def _following_request(
+    def _next_request(
         self, n: int, status: ActionStatus, write: ResultWrite | None, following: int
     ) -> dict[str, Any] | None:
         batch, flow = self._planner.all[following], self._flow
@@ -405,17 +406,17 @@ class PlanExecution:
                 return None
         return self._planner.request(batch, payloads, 1) if isinstance(payloads, list) else None
 
-    async def _dispatch_first(
-        self, tx: Tx, execution_id: str, first: FirstCall
+    async def _dispatch_unsent(
+        self, tx: Tx, execution_id: str, unsent: UnsentCall
     ) -> tuple[AcquiredCall | None, list[Event]]:
         """Record the dispatch of an action that was never sent. Return the call, which this process may send once the
         transaction is committed, or None if the action was sent before or is over; and its events, to be appended."""
-        call, action = first.call, self._actions[first.n]
+        call, action = unsent.call, self._actions[unsent.n]
         scope = self._run.scope(call.work_id, execution_id, self._actor.scope.agent)
         is_recorded, secret = await store.dispatch_action(
             tx,
             plan_id=self._plan.id,
-            index=first.n,
+            index=unsent.n,
             scope=scope,
             call=call,
             by=self._dispatch.calls.origin,
@@ -424,8 +425,8 @@ class PlanExecution:
         )
         if not is_recorded:
             return None, []
-        change = action_event(scope, self._plan.id, first.n, action.kind, "pending", "dispatched")
-        return acquired_with_offer(call, secret), [change]
+        change = action_event(scope, self._plan.id, unsent.n, action.kind, "pending", "dispatched")
+        return acquire_on_record(call, secret), [change]
 
     def _stored_roots(self, flow: ExecutionFlow, n: int) -> list[VariablePath]:
         return [root for root in flow.graph.steps[n].call.roots() if root.kind == REF or is_text(root)]
@@ -494,11 +495,11 @@ class PlanExecution:
             recorded = await record(unwritten, None)
         if recorded is None or status not in ACTION_LIFE.terminal:
             return None
-        writes, following = recorded
+        writes, next_action = recorded
         if self._flow is not None:
             (n,) = batch.indexes
             await self._flow.ended(n, status, writes)
-        return BatchEnd(following)
+        return BatchEnd(next_action)
 
     async def _record_with_write(
         self, execution_id: str, work_id: str, output: OutputPath, result: ActionResult, record: RecordEnd
@@ -535,25 +536,25 @@ class PlanExecution:
             writes = await self._run.in_fenced_transaction(record)
             return None if writes is None else (writes, None)
         (n,) = batch.indexes
-        first = None
+        unsent = None
         if result.status in ACTION_LIFE.terminal:
-            first = self._following_call(n, result.status, write)
+            unsent = self._next_call(n, result.status, write)
         until_s = self._dispatch.send_until_s()
-        following: DispatchedAction | None = None
+        next_action: DispatchedAction | None = None
         try:
             recorded = await self._run.in_fenced_transaction(
-                await self._single_end(execution_id, n, *call_and_result, result, write, first),
-                renew_s=None if first is None else self._dispatch.lease_s,
+                await self._prepare_action_end(execution_id, n, *call_and_result, result, write, unsent),
+                renew_s=None if unsent is None else self._dispatch.lease_s,
             )
-            if recorded is not None and first is not None and recorded[1] is not None:
-                following = DispatchedAction(first.n, OfferedCall(first.call, recorded[1]), until_s)
+            if recorded is not None and unsent is not None and recorded[1] is not None:
+                next_action = DispatchedAction(unsent.n, OfferedCall(unsent.call, recorded[1]), until_s)
         finally:
-            if first is not None and following is None:
-                self._order.put_back(first.n)
+            if unsent is not None and next_action is None:
+                self._order.put_back(unsent.n)
                 self._resume_idle(self._order.ready)
-        return None if recorded is None else (recorded[0], following)
+        return None if recorded is None else (recorded[0], next_action)
 
-    async def _single_end(
+    async def _prepare_action_end(
         self,
         execution_id: str,
         n: int,
@@ -561,10 +562,10 @@ class PlanExecution:
         outcome: ToolResult,
         result: ActionResult,
         write: ResultWrite | None,
-        first: FirstCall | None,
+        unsent: UnsentCall | None,
     ) -> Callable[[Tx], Awaitable[tuple[list[WriteRow], AcquiredCall | None] | None]]:
-        """Return a function that records the outcome of an action in a transaction, and the dispatch of the action `first`. It
-        returns the writes and the call of `first` if this process may send it; or None if the outcome was recorded before."""
+        """Return a function that records the outcome of an action in a transaction, and the dispatch of the action `unsent`. It
+        returns the writes and the call of `unsent` if this process may send it; or None if the outcome was recorded before."""
         if result.error is not None and write is not None:
             error = {**result.error, "writtenTo": [str(path) for path in write.paths]}
             result = replace(result, error=error)
@@ -595,8 +596,8 @@ class PlanExecution:
                 writes, events = await self._plans.variables.write_once(tx, variable_scope, scope, write)
             events.append(action_event(scope, self._plan.id, n, kind, "dispatched", result.status))
             acquired: AcquiredCall | None = None
-            if first is not None:
-                acquired, changes = await self._dispatch_first(tx, execution_id, first)
+            if unsent is not None:
+                acquired, changes = await self._dispatch_unsent(tx, execution_id, unsent)
                 events += changes
             await append_events(tx, query_id=self._run.query.id, events=events)
             return writes, acquired

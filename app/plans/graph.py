@@ -365,7 +365,7 @@ class ExecutionOrder:
         return None
 
     def reserve_after(self, n: int) -> int | None:
-        """Take the action that is the next to run once `n` is over, or return None if there is none. Nobody else takes it.
+        """Take the action that is the next to run once `n` is over, or return None if there is none. No other branch can take it.
         It runs after `done(n)`, or the caller puts it back."""
         freed = [
             self._insert(m)

@@ -151,8 +151,8 @@ class ExecutionFlow:
 
     @contextmanager
     def assume_ended(self, n: int, status: ActionStatus, write: ResultWrite | None) -> Iterator[None]:
-        """Treat an action as over within the block, before that is recorded. Nobody else has the `turn`, and the block awaits
-        nothing."""
+        """Treat an action as over within the block, before that is recorded. The caller checks that `turn` is free, and does
+        not await in the block."""
         paths = () if write is None else write.paths
         with nullcontext() if write is None else self.view.assume(write):
             self._mark(n, status, paths)

@@ -315,8 +315,8 @@ async def dispatch_action(
     epoch: int,
     signed_for: str | None,
 ) -> tuple[bool, SealedSigningSecret | None]:
-    """Record the dispatch of an action that was never sent, and acquire its call for the process `by`. Return whether that is
-    so: False if the action was sent before or is over. Return also the secret that signs calls of the runtime `signed_for`."""
+    """Record the dispatch of an action that was never sent, and acquire its call for the process `by`. Return False if
+    the action was sent before or is over; otherwise True and the secret that signs calls of the runtime `signed_for`."""
     row = await tx.row(
         DISPATCH_ACTION,
         plan_id,

@@ -123,8 +123,8 @@ def _submission(request: Request, body: SubmitQuery, *, follow: bool) -> Submiss
 async def _submit_shared(
     request: Request, caller: Caller, queries: QueryService, submission: Submission
 ) -> AcceptedSubmission | None:
-    """Return the query, once it is on record, or None if it needs a transaction of its own. The response to a request with
-    an Idempotency-Key is stored in that."""
+    """Return the query, once it is on record, or None if it needs a transaction of its own. A request with an Idempotency-Key
+    needs one, which also stores the response."""
     if "idempotency-key" in request.headers:
         return None
     return await queries.submit_shared(caller, submission)

@@ -44,7 +44,7 @@ from app.queries.models import (
     SubmitOutcome,
     SubmitResult,
 )
-from app.queries.shared_submissions import Outcome, SharedSubmissions
+from app.queries.shared_submissions import SharedSubmissions, SubmissionResult
 from app.queries.states import QUERY_LIFE
 from app.queries.views import QuerySummary, QueryView
 from app.runtimes.checks import is_priced
@@ -131,8 +131,8 @@ class QueryService:
         return await self._shared.accept(caller.tenant, query)
 
     def _cached_runtime(self, tenant: str, submission: Submission) -> Runtime | None:
-        """Return the newest version of the runtime as far as this process knows. None if the request may mean another
-        one."""
+        """Return the newest version of the runtime that this process has cached. Return None if the request names a version or
+        a thread."""
         if (
             submission.runtime_id is not None
             or submission.thread_id is not None
@@ -243,7 +243,7 @@ class QueryService:
         assert accepted is not None
         return accepted
 
-    async def _accept_all(self, tx: Tx, queries: Sequence[NewQuery]) -> list[Outcome]:
+    async def _accept_all(self, tx: Tx, queries: Sequence[NewQuery]) -> list[SubmissionResult]:
         """Write the queries; as far as there are free slots, start them here after the commit."""
         worker = self._worker
         reserved = [worker.reserve() for _ in queries]
@@ -282,7 +282,7 @@ class QueryService:
         tx.after_commit(lambda: self._worker.begin(result.epoch, record))
         tx.after_rollback(self._worker.unreserve)
 
-    def _outcome(self, tx: Tx, query: NewQuery, result: SubmitResult) -> Outcome:
+    def _outcome(self, tx: Tx, query: NewQuery, result: SubmitResult) -> SubmissionResult:
         """Return what was accepted, or why nothing was."""
         try:
             status = _accepted_status(result.outcome, query.submission)

@@ -23,21 +23,23 @@ from app.queries.models import AcceptedSubmission, NewQuery
 
 MAX_BATCH_QUERIES: Final = 64
 
-Outcome = AcceptedSubmission | PlangateError | None
+INTERRUPTED: Final = "The request was interrupted, and the query may have been accepted. Check GET /queries before you send it again."
+
+SubmissionResult = AcceptedSubmission | PlangateError | None
 """None: the runtime of the query is not the newest version of its name."""
 
-AcceptAll = Callable[[Tx, Sequence[NewQuery]], Awaitable[Sequence[Outcome]]]
+AcceptAll = Callable[[Tx, Sequence[NewQuery]], Awaitable[Sequence[SubmissionResult]]]
 
 
 @dataclass(slots=True, eq=False)
-class _Waiting:
+class _PendingSubmission:
     """A request that waits. `turn` becomes True if it must run the next transaction, False once it has its outcome. Its
     transaction must be over by `deadline`, in the time of the event loop."""
 
     query: NewQuery
     turn: asyncio.Future[bool]
     deadline: float
-    outcome: Outcome | Exception = None
+    outcome: SubmissionResult | Exception = None
 
 
 class SharedSubmissions:
@@ -47,13 +49,13 @@ class SharedSubmissions:
         """`accept_all` writes queries in a transaction, and returns an outcome for each."""
         self._db = db
         self._accept_all = accept_all
-        self._queues: dict[str, deque[_Waiting]] = {}  # of tenants with a transaction in progress
+        self._queues: dict[str, deque[_PendingSubmission]] = {}  # of tenants with a transaction in progress
 
     async def accept(self, tenant: str, query: NewQuery) -> AcceptedSubmission | None:
         """Accept a query; it is durable when this returns. Return None if its runtime is not the newest version. Raise the
         error of its outcome."""
         loop = asyncio.get_running_loop()
-        own = _Waiting(query, loop.create_future(), loop.time() + MAX_TRANSACTION_S)
+        own = _PendingSubmission(query, loop.create_future(), loop.time() + MAX_TRANSACTION_S)
         queue = self._queues.get(tenant)
         if queue is None:
             self._queues[tenant] = deque()
@@ -64,7 +66,7 @@ class SharedSubmissions:
         await self._lead(tenant, own)
         return _result(own)
 
-    async def _wait(self, tenant: str, queue: deque[_Waiting], own: _Waiting) -> bool:
+    async def _wait(self, tenant: str, queue: deque[_PendingSubmission], own: _PendingSubmission) -> bool:
         """Return whether this request must run the next transaction."""
         try:
             return await own.turn
@@ -72,15 +74,15 @@ class SharedSubmissions:
             if own in queue:
                 queue.remove(own)
             elif own.turn.done() and not own.turn.cancelled() and own.turn.result():
-                self._pass_on(tenant)
+                self._wake_next(tenant)
             raise
 
-    async def _lead(self, tenant: str, own: _Waiting) -> None:
+    async def _lead(self, tenant: str, own: _PendingSubmission) -> None:
         """Run a transaction for this request and those that wait."""
         queue = self._queues[tenant]
         batch = [own, *(queue.popleft() for _ in range(min(len(queue), MAX_BATCH_QUERIES - 1)))]
         for one in batch:  # the outcome if this request is canceled
-            one.outcome = Unavailable("The request was interrupted; send it again.")
+            one.outcome = Unavailable(INTERRUPTED)
         try:
             outage = await self._run(tenant, batch)
             if outage is not None:
@@ -89,12 +91,12 @@ class SharedSubmissions:
                 for one in batch:
                     one.outcome = outage
         finally:
-            self._pass_on(tenant)
+            self._wake_next(tenant)
             for one in batch[1:]:
                 if not one.turn.done():
                     one.turn.set_result(False)
 
-    async def _run(self, tenant: str, batch: Sequence[_Waiting]) -> Unavailable | None:
+    async def _run(self, tenant: str, batch: Sequence[_PendingSubmission]) -> Unavailable | None:
         """Run a transaction, and set the outcomes. If it fails, each query has one of its own, so that a bad one fails alone.
         Return the error instead if there is no database."""
         left_s = max(0.0, batch[0].deadline - asyncio.get_running_loop().time())
@@ -119,7 +121,7 @@ class SharedSubmissions:
             one.outcome = outcome
         return None
 
-    def _pass_on(self, tenant: str) -> None:
+    def _wake_next(self, tenant: str) -> None:
         """Let the request that has waited longest run the next transaction."""
         queue = self._queues[tenant]
         while queue:
@@ -130,7 +132,7 @@ class SharedSubmissions:
         del self._queues[tenant]
 
 
-def _result(waiting: _Waiting) -> AcceptedSubmission | None:
+def _result(waiting: _PendingSubmission) -> AcceptedSubmission | None:
     if isinstance(waiting.outcome, Exception):
         raise waiting.outcome
     return waiting.outcome

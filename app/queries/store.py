@@ -82,7 +82,8 @@ MAX_SEARCHED: Final = 1_000  # their prompts are read
 async def submit(
     tx: Tx, *, queries: Sequence[NewQuery], owners: Sequence[str | None], lease_s: float
 ) -> list[SubmitResult]:
-    """Accept queries and write their first events, each with the process that starts it if it can start now, or None."""
+    """Accept queries and write their first events. `owners`: for each query, the process that starts it if it can start now, or
+    None."""
     rows = await tx.fetch(
         SUBMIT,
         [q.id for q in queries],

@@ -233,8 +233,8 @@ async def dump_result(result: ToolResult) -> tuple[CallStatus, bytes]:
     return status, await offload(strict_json.dumps, {"error": result.message})
 
 
-def acquired_with_offer(call: OutgoingCall, secret: SealedSigningSecret | None) -> AcquiredCall:
-    """Return a call of actions without references that was acquired when it was recorded. Its request is small."""
+def acquire_on_record(call: OutgoingCall, secret: SealedSigningSecret | None) -> AcquiredCall:
+    """Return the acquired form of a call that was recorded as claimed. It has no references, and its request is small."""
     return AcquiredCall({**loads(call.request), "resolvedRefs": ResolvedRefs({})}, 1, secret)
 
 

@@ -169,7 +169,7 @@ class ResultWrite:
     failed: bool = False
     prepared: PreparedWrite | None = None
     only_small: bool = False
-    """The size of the document was not read: to a large one, this is not written."""
+    """The document's size was not read: if it turns out to be large, raise PreparationNeeded instead of writing."""
 
 
 class VariableService:
@@ -381,8 +381,8 @@ class VariableService:
         known_bytes: int | None = None,
     ) -> ResultWrite | None:
         """Return the write of a result, or None for an error that goes to no path. Compile the schema of its document and,
-        if that or the value is large, compute the new document here, while no transaction is open. `known_bytes`: the most
-        that the caller expects the document to have; if that is small, its size is not read, and `write` raises
+        if that or the value is large, compute the new document here, while no transaction is open. `known_bytes`: the
+        caller's upper estimate of the document's size; if that is small, its size is not read, and `write` raises
         PreparationNeeded for a large document. Raise WriteRejected."""
         write = await result_write(output, result)
         if write is None:

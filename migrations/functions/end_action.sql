@@ -1,5 +1,5 @@
--- Record the outcome of an action that was sent: its status, its call and its work record. The call keeps its row if
--- p_call_status is NULL, because a client process recorded its result. The caller holds the row of the query under p_epoch.
+-- Record the outcome of an action that was sent: its status, its call and its work record. If p_call_status is NULL,
+-- the call's row is left unchanged: a client process has recorded its result. The caller holds the row of the query under p_epoch.
 -- Return false, and change nothing, if the outcome of this call is on record.
 CREATE OR REPLACE FUNCTION end_action(p_plan text, p_index int, p_work text, p_status text, p_result bytea, p_error bytea,
     p_work_status text, p_epoch bigint, p_call_status text, p_call_result bytea) RETURNS boolean LANGUAGE plpgsql AS $$

@@ -69,8 +69,8 @@ async def test_text_is_streamed_and_whole_at_the_end(kind: str, server: VendorSe
     assert done.model == ("model-1" if kind == "bedrock" else "model-1-exact")
 
 
-async def test_tokens_that_arrive_together_are_one_delta(server: VendorServer) -> None:
-    """They are one event of the journal and one frame, however many there are."""
+async def test_tokens_that_arrive_together_are_merged(server: VendorServer) -> None:
+    """Each slice of 100 events becomes one delta, and so one event of the journal."""
     reasoning = [o_chunk({"reasoning_content": text}) for text in ("Hm", "m.")]
     text = [o_chunk({"content": f"{n} "}) for n in range(250)]
     server.answers = [Answer(["".join([*reasoning, *text, o_chunk({}, "stop"), O_DONE])])]

@@ -1,7 +1,7 @@
 """A pool of asyncpg connections.
 
-It is our own because asyncpg's pool starts a task for each release, and SQLAlchemy's takes a fifth of the imports of a
-process (docs/decisions/0080).
+It is our own because asyncpg's pool starts a task for each release, and SQLAlchemy's takes a third of the CPU of a
+server's imports (docs/decisions/0080).
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class PooledConnection:
         except asyncio.CancelledError:
             self.raw.terminate()
             raise
-        except Exception:  # noqa: BLE001 - a server that does not answer cannot take leave
+        except Exception:  # noqa: BLE001 - the server does not answer
             self.raw.terminate()
 
 
@@ -88,7 +88,7 @@ class ConnectionPool:
                 elif time.monotonic() - connection.opened_at < RECYCLE_S:
                     return connection
             await connection.invalidate()
-        generation = self._generation  # a restart while it connects may close it
+        generation = self._generation  # read first: a restart during the connect makes this connection stale
         return PooledConnection(await self._connect(), generation, time.monotonic())
 
     async def aclose(self) -> None:

@@ -62,7 +62,7 @@ async def test_a_database_of_another_version_is_rejected(
         await migrate(site.migrate_dsn)
 
 
-async def test_an_empty_database_gets_the_schema_of_the_migrations_without_alembic(
+async def test_an_empty_database_gets_the_same_schema_without_alembic(
     cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fail(_dsn: str) -> None:

@@ -76,7 +76,9 @@ async def test_an_action_costs_one_transaction_of_eight_statements(
 
 
 @pytest.mark.parametrize("every_other", [False, True])
-async def test_a_lost_commit_sends_each_action_once(site: Any, cluster: Cluster, every_other: bool) -> None:
+async def test_a_lost_commit_response_sends_each_action_once(
+    site: Any, cluster: Cluster, every_other: bool
+) -> None:
     """The outcome of an action and the dispatch of the next are durable, and the process learns that only later."""
     async with dispatching(site, cluster) as (plangate, at):
         plan = await stored(plangate.api, *CHAIN)

@@ -21,7 +21,7 @@ def test_a_child_process_loads_only_what_it_needs_to_work_on_queries() -> None:
     assert loaded("app.api.child_process", *NOT_FOR_CHILDREN) == []
 
 
-def test_a_serving_process_loads_neither_migrations_nor_consoles() -> None:
+def test_a_serving_process_does_not_load_unused_libraries() -> None:
     # The command line knows rich and loads it on first use.
     names = ("sqlalchemy", "greenlet", "alembic", "rich.segment", "pygments", "cel_expr_python.cel")
     assert loaded("app.commands.main, app.api.process, app.api.serving", *names) == []
