@@ -22,8 +22,11 @@ COMMANDS = {
 AS_SAID = "import os, signal, sys; signal.signal(signal.SIGHUP, int(sys.argv[1])); os.execv(sys.argv[2], sys.argv[2:])"
 
 
-def started(data: Path, words: list[str], ignoring: bool = False) -> subprocess.Popen[str]:
-    copy_data_directory(data, {})
+def started(
+    data: Path, words: list[str], *, ignoring: bool = False, new_data: bool = False
+) -> subprocess.Popen[str]:
+    if not new_data:
+        copy_data_directory(data, {})
     said = signal.SIG_IGN if ignoring else signal.SIG_DFL
     command = [sys.executable, "-m", "app", *words, "--data-dir", str(data)]
     return subprocess.Popen(

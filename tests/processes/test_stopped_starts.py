@@ -26,10 +26,13 @@ def wait_for(path: Path) -> None:
 @pytest.mark.parametrize("number", EXIT_CODES)
 @pytest.mark.parametrize("moment", MOMENTS)
 def test_a_signal_during_the_first_start_leaves_no_postgres(moment: str, number: signal.Signals) -> None:
-    with folder() as at, started(at / "data", COMMANDS["serve"][0]) as process:
-        wait_for(at / "data" / MOMENTS[moment])
-        process.send_signal(number)
-        assert process.wait(END_WITHIN_S) == EXIT_CODES[number]
+    with folder() as at, started(at / "data", COMMANDS["serve"][0], new_data=True) as process:
+        try:
+            wait_for(at / "data" / MOMENTS[moment])
+            process.send_signal(number)
+            assert process.wait(END_WITHIN_S) == EXIT_CODES[number]
+        finally:
+            process.kill()
         assert process.stdout is not None and process.stdout.read() == ""
         lock = locks.open_lock(at / "data" / "server.lock")
         try:
