@@ -23,9 +23,7 @@ from app.queries.models import AcceptedSubmission, NewQuery
 
 MAX_BATCH_QUERIES: Final = 64
 
-INTERRUPTED: Final = (
-    "The request was interrupted, and the query may have been accepted. Check GET /queries before you send it again."
-)
+INTERRUPTED: Final = "The request was interrupted; the query may have been accepted. Check GET /queries before sending it again."
 
 SubmissionResult = AcceptedSubmission | PlangateError | None
 """None: the runtime of the query is not the newest version of its name."""
