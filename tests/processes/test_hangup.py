@@ -18,8 +18,12 @@ COMMANDS = {
 }
 
 
-# A process keeps from its parent what it ignores: the tests themselves may run under nohup.
-AS_SAID = "import os, signal, sys; signal.signal(signal.SIGHUP, int(sys.argv[1])); os.execv(sys.argv[2], sys.argv[2:])"
+# A process keeps from its parent what it ignores: the tests themselves may run under nohup, or in the background of a
+# shell, which ignores SIGINT there.
+AS_SAID = (
+    "import os, signal, sys; signal.signal(signal.SIGINT, signal.SIG_DFL); "
+    "signal.signal(signal.SIGHUP, int(sys.argv[1])); os.execv(sys.argv[2], sys.argv[2:])"
+)
 
 
 def started(
