@@ -168,7 +168,14 @@ ENDINGS = {
 }
 
 
-@pytest.mark.parametrize("ending", ENDINGS)
+IN_TEST = ("end", "sigterm")
+"""The endings of `make test`; `make test-long` runs the others."""
+
+
+@pytest.mark.parametrize(
+    "ending",
+    [name if name in IN_TEST else pytest.param(name, marks=pytest.mark.long) for name in ENDINGS],
+)
 async def test_running_calls_finish_or_are_handed_over(service: Service, calls: Calls, ending: str) -> None:
     how, number, code = ENDINGS[ending]
     running = ("soon", "soon_in_a_thread", "stuck_safe", "stuck_never")
@@ -235,7 +242,7 @@ async def test_a_stuck_thread_keeps_its_program_but_not_its_call(
         assert await program.ended() == -signal.SIGINT
 
 
-@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
+@pytest.mark.parametrize("number", [signal.SIGKILL, pytest.param(signal.SIGTERM, marks=pytest.mark.long)])
 async def test_claims_of_a_killed_program_expire(
     service: Service, calls: Calls, number: signal.Signals
 ) -> None:

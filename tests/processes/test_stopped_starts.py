@@ -23,8 +23,15 @@ def wait_for(path: Path) -> None:
         time.sleep(0.005)
 
 
-@pytest.mark.parametrize("number", EXIT_CODES)
-@pytest.mark.parametrize("moment", MOMENTS)
+@pytest.mark.parametrize(
+    ("moment", "number"),
+    [
+        ("initdb runs", signal.SIGTERM),
+        pytest.param("initdb runs", signal.SIGINT, marks=pytest.mark.long),
+        pytest.param("Postgres starts", signal.SIGTERM, marks=pytest.mark.long),
+        pytest.param("Postgres starts", signal.SIGINT, marks=pytest.mark.long),
+    ],
+)
 def test_a_signal_during_the_first_start_leaves_no_postgres(moment: str, number: signal.Signals) -> None:
     with folder() as at, started(at / "data", COMMANDS["serve"][0], new_data=True) as process:
         try:

@@ -98,7 +98,7 @@ async def test_framing_survives_any_content(plangate: World, api: Caller) -> Non
     assert got[-1].envelope["output"] == text
 
 
-@pytest.mark.parametrize("shared_bytes", [64 * 1024 * 1024, 0])
+@pytest.mark.parametrize("shared_bytes", [64 * 1024 * 1024, pytest.param(0, marks=pytest.mark.long)])
 async def test_a_field_of_five_megabytes_arrives_complete(
     cluster: Cluster, site: Deployment, shared_bytes: int
 ) -> None:

@@ -252,6 +252,7 @@ async def test_a_gate_shows_a_bounded_number_of_glimpses_and_counts_the_rest(
     assert [r["id"] for r in subject["references"]] == [h["id"] for h in handles]
 
 
+@pytest.mark.long
 async def test_a_claim_has_a_size_limit(api: Caller) -> None:
     """What is too much for one answer is there for the next."""
     await planning(api, actionDispatcher=None, actionDispatchers={"book": "client", "refund": "client"})

@@ -87,6 +87,7 @@ def test_an_open_gate_outlives_the_process(house: House, gate: str) -> None:
     assert parked.wait_end()
 
 
+@pytest.mark.long
 def test_an_acknowledged_decision_takes_effect(house: House) -> None:
     """Many gates are decided one after another while the process is killed: a decision counts or was not answered."""
     ledger = house.ledger()

@@ -75,6 +75,7 @@ def test_a_second_signal_ends_the_drain(draining: House) -> None:
     assert time.monotonic() - began < GONE_S
 
 
+@pytest.mark.long
 def test_no_request_fails_while_two_processes_restart(draining: House) -> None:
     with socket.create_server(("127.0.0.1", 0)) as free:
         other_port = free.getsockname()[1]
