@@ -112,7 +112,7 @@ def test_an_invalid_bucket_url_is_rejected(url: str) -> None:
 
 def test_a_service_keeps_files_in_a_bucket(s3: str) -> None:
     environment = {**ACCESS, "AWS_ENDPOINT_URL": s3, "PLANGATE_BLOBS": "s3://files/service"}
-    with folder() as at, serving(at, environment) as service:
+    with folder() as at, serving(at, environment, new_data=True) as service:
         headers = {"authorization": f"Bearer {service.key}", "plangate-tenant": "acme"}
         with httpx.Client(base_url=service.url, headers=headers, timeout=30) as http:
             thread = http.post("/threads", json={}).json()["id"]
