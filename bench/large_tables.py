@@ -120,6 +120,7 @@ def start_service(stack: ExitStack, count: int) -> BenchService:
     while json.loads(api("GET", f"/queries/{query}?waitMs=5000"))["endedAt"] is None:
         pass
     asyncio.run(fill(postgres.dsn(user=embedded_postgres.SUPERUSER), query, count))
+    api = stack.enter_context(closing(api.again()))  # the service has closed the idle connection meanwhile
     postmaster = asyncio.run(programs.postmaster_of(postgres))
     return BenchService(program, postmaster, api, query, f"thr_{0:026}")
 
