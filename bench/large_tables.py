@@ -12,7 +12,7 @@ import json
 import statistics
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from pathlib import Path
@@ -88,23 +88,23 @@ class BenchService:
     thread: str
 
 
-async def fill(dsn: str, query: str, count: int) -> None:
-    """Insert copies of a query with its events and work records."""
+async def insert_copies(
+    dsn: str, statements: Mapping[str, str], query: str, count: int, then: Sequence[str] = ()
+) -> None:
+    """Insert copies of a query and of what belongs to it, with a statement for each table, and execute those of `then`."""
     began = time.perf_counter()
     connection = await asyncpg.connect(dsn)
     try:
         await connection.execute("SET session_replication_role = replica")  # no row looks up what it names
-        for table, statement in COPY.items():
+        for table, statement in statements.items():
             for first in range(0, count, STEP):
                 values = [query, first, min(first + STEP, count) - 1, float(count)]
                 await connection.execute(statement, *values[: 4 if "$4" in statement else 3], timeout=600)
             print(f"{time.perf_counter() - began:.0f} s: {table}", file=sys.stderr)
-        await connection.execute(SUMS, timeout=600)
-        await connection.execute("ANALYZE")
-        for table in COPY:
-            await connection.execute(
-                f"VACUUM {table}", timeout=600
-            )  # as autovacuum would have done in between
+        for statement in then:
+            await connection.execute(statement, timeout=600)
+        for table in statements:
+            await connection.execute(f"VACUUM ANALYZE {table}", timeout=600)  # as autovacuum would have done
     finally:
         await connection.close()
 
@@ -119,7 +119,8 @@ def start_service(stack: ExitStack, count: int) -> BenchService:
     query = json.loads(api("POST", "/queries", b'{"runtime":"default","prompt":"hi"}'))["id"]
     while json.loads(api("GET", f"/queries/{query}?waitMs=5000"))["endedAt"] is None:
         pass
-    asyncio.run(fill(postgres.dsn(user=embedded_postgres.SUPERUSER), query, count))
+    dsn = postgres.dsn(user=embedded_postgres.SUPERUSER)
+    asyncio.run(insert_copies(dsn, COPY, query, count, then=(SUMS, "ANALYZE usage_sums")))
     api = stack.enter_context(closing(api.again()))  # the service has closed the idle connection meanwhile
     postmaster = asyncio.run(programs.postmaster_of(postgres))
     return BenchService(program, postmaster, api, query, f"thr_{0:026}")

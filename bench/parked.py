@@ -14,17 +14,16 @@ from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import Final
 
-import asyncpg
 import uvloop
 
 from app.base import embedded_postgres
 from bench import machine, programs, report
 from bench.idle_streams import DECISIONS, SPEC, Meter, Streams, decide, park_queries
+from bench.large_tables import insert_copies
 from bench.references import Api, Figures, tables
 
 FEW: Final = 10
 MANY, QUICK_MANY = 100_000, 5_000
-STEP: Final = 10_000
 QUIET_S: Final = 10.0
 SETTLE_S: Final = 20.0
 """After which a process without work has done each of its periodic tasks."""
@@ -37,30 +36,16 @@ INSERT INTO {table} SELECT r.* FROM generate_series($2::int, $3::int) n, {table}
     '(qry|thr|wrk|apr)_[0-9a-z]{{10}}([0-9a-z]{{16}})', '\1_' || lpad(n::text, 10, '0') || '\2', 'g')::jsonb) r
  WHERE {of_query}
 """
-OF_QUERY: Final = {
-    "threads": "o.id = (SELECT thread_id FROM queries WHERE id = $1)",
-    "queries": "o.id = $1",
-    "events": "o.query_id = $1",
-    "work_records": "o.query_id = $1",
-    "approvals": "o.query_id = $1",
+COPIES: Final = {
+    table: COPY.format(table=table, of_query=of_query)
+    for table, of_query in {
+        "threads": "o.id = (SELECT thread_id FROM queries WHERE id = $1)",
+        "queries": "o.id = $1",
+        "events": "o.query_id = $1",
+        "work_records": "o.query_id = $1",
+        "approvals": "o.query_id = $1",
+    }.items()
 }
-
-
-async def fill(dsn: str, query: str, count: int) -> None:
-    """Insert copies of a parked query with everything that belongs to it."""
-    began = time.perf_counter()
-    connection = await asyncpg.connect(dsn)
-    try:
-        await connection.execute("SET session_replication_role = replica")  # no row looks up what it names
-        for table, of_query in OF_QUERY.items():
-            statement = COPY.format(table=table, of_query=of_query)
-            for first in range(0, count, STEP):
-                await connection.execute(statement, query, first, min(first + STEP, count) - 1, timeout=600)
-            print(f"{time.perf_counter() - began:.0f} s: {table}", file=sys.stderr)
-        for table in OF_QUERY:
-            await connection.execute(f"VACUUM ANALYZE {table}", timeout=600)  # as autovacuum would have done
-    finally:
-        await connection.close()
 
 
 async def measure_decisions(
@@ -98,7 +83,8 @@ def measure(count: int) -> str:
             measure_round(few)
             time.sleep(SETTLE_S)
             figures.add(memory, few, machine.rss_mb(service.pid))
-            asyncio.run(fill(postgres.dsn(user=embedded_postgres.SUPERUSER), copied, count))
+            dsn = postgres.dsn(user=embedded_postgres.SUPERUSER)
+            asyncio.run(insert_copies(dsn, COPIES, copied, count))
             time.sleep(SETTLE_S)
             figures.add(memory, many, machine.rss_mb(service.pid))
             measure_round(many)

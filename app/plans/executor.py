@@ -191,10 +191,9 @@ class PlanExecution:
                     continue
                 dispatched = await self._carry_out_batch(execution_id, n, dispatched)
                 order.done(n)
-                own = (
-                    1 if dispatched is None else 0
-                )  # a branch without a dispatched action takes a ready one itself
-                self._resume_idle(len(self._idle) if order.finished else order.ready - own)
+                # A branch without a dispatched action takes a ready one itself.
+                others = order.ready - (1 if dispatched is None else 0)
+                self._resume_idle(len(self._idle) if order.finished else others)
 
         if parallel and not order.finished:
             await self._run.branches([dispatch_ready() for _ in range(parallel)])

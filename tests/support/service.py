@@ -75,8 +75,8 @@ def serving(
 
 
 def copy_data_directory(path: Path, settings: Mapping[str, str]) -> None:
-    """Create a data directory for a service with these settings, unless it exists or depends on them. All have the same
-    keys."""
+    """Create a data directory for a service with these settings, unless it exists or its contents depend on these
+    settings. All copies hold the same keys."""
     if not path.exists() and not settings.keys() & set(DATA_SETTINGS):
         subprocess.run(["cp", "-a", _used_data_directory(), path], check=True)
 

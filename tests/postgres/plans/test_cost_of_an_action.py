@@ -72,7 +72,7 @@ async def test_an_action_costs_one_transaction_of_eight_statements(
         "append_events": transactions,
         "COMMIT": transactions,
     }
-    assert tasks.total() < 10, "no tasks of an action"
+    assert tasks.total() < 10, "an action must not start tasks"
 
 
 @pytest.mark.parametrize("every_other", [False, True])

@@ -146,7 +146,7 @@ def request(*messages: Message, **settings: Any) -> ModelRequest:
 
 
 async def parts_of(provider: Provider, asked: ModelRequest | None = None) -> list[StreamPart]:
-    """Return the turn, with adjacent deltas merged: how much text arrives together is chance."""
+    """Return the turn, with adjacent deltas merged: how much text arrives together varies."""
     try:
         return list(merge_deltas([part async for part in provider.stream(asked or request())]))
     finally:
