@@ -23,6 +23,7 @@ class View(BaseModel):
 
     model_config = ConfigDict(
         alias_generator=to_camel,
+        defer_build=True,
         validate_by_name=True,
         validate_by_alias=True,
         json_schema_extra=describe_fields,

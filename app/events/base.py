@@ -20,6 +20,7 @@ class Wire(BaseModel):
         frozen=True,
         extra="ignore",
         alias_generator=to_camel,
+        defer_build=True,
         validate_by_alias=True,
         validate_by_name=True,
         serialize_by_alias=True,

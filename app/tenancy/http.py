@@ -12,6 +12,7 @@ from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import partial
 from typing import Annotated, Any
 from urllib.parse import unquote, unquote_to_bytes
 
@@ -22,6 +23,7 @@ from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer, SecurityS
 from pydantic import AfterValidator, BeforeValidator
 from pydantic.alias_generators import to_camel
 from starlette.requests import ClientDisconnect
+from starlette.routing import compile_path, get_name
 
 from app.base.cursors import CursorSigner
 from app.base.errors import (
@@ -55,10 +57,28 @@ def operation_id(route: APIRoute) -> str:
 
 
 class NamedRoute(APIRoute):
-    """A route whose operation has the name of the function."""
+    """A route whose operation has the name of the function.
+
+    It knows its path, methods and name, and builds the rest when something asks for it: the first request, or the API
+    document. Building all routes takes a fifth of the time in which the service is imported.
+    """
 
     def __init__(self, path: str, endpoint: Callable[..., Any], **options: Any) -> None:
-        super().__init__(path, endpoint, **{**options, "generate_unique_id_function": operation_id})
+        options["generate_unique_id_function"] = operation_id
+        self._build: Callable[[], None] | None = partial(super().__init__, path, endpoint, **options)
+        self.path = path
+        self.endpoint = endpoint
+        self.path_regex, self.path_format, self.param_convertors = compile_path(path)
+        self.methods = {method.upper() for method in options.get("methods") or ("GET",)}
+        self.name = options.get("name") or get_name(endpoint)
+
+    def __getattr__(self, name: str) -> Any:
+        """Build the route, and return an attribute that it has from then on."""
+        build = self.__dict__.pop("_build", None)
+        if build is None:
+            raise AttributeError(f"{type(self).__name__} has no attribute {name!r}")
+        build()
+        return getattr(self, name)
 
 
 class GatedRoute(NamedRoute):
