@@ -66,7 +66,7 @@ test-quick: setup-test  ## Run what a developer needs at each save, in less than
 	@$(call run-tests,test-quick,-m "not long" tests/pure)
 
 test-long: setup-test  ## Run the tests that take long by their nature
-	@$(call run-tests,test-long,-m long)
+	@$(call run-tests,test-long,-m "long or hypothesis" --hypothesis-profile=many-examples)
 
 check: setup-test  ## Lint, types, floors, generated files
 	@$(BIN)/ruff check .

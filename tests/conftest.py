@@ -21,6 +21,12 @@ from tests.support.order import order_tests
 from tests.support.reports import pytest_report_to_serializable  # noqa: F401 - a hook
 from tests.support.world import World, world
 
+# No property has a deadline: the time of an example says how busy the machine is. `make test-long` runs properties again,
+# with more examples.
+settings.register_profile("many-examples", deadline=None, max_examples=200)
+settings.register_profile("few-examples", deadline=None, max_examples=25)
+settings.load_profile("few-examples")
+
 OPEN_SOCKETS = pytest.StashKey[OpenSocketCheck]()
 
 
@@ -31,10 +37,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Install the check for sockets that a test leaves open. No property has a deadline: the time of an example says how busy
-    the machine is."""
-    settings.register_profile("plangate", deadline=None)
-    settings.load_profile("plangate")
+    """Install the check for sockets that a test leaves open."""
     config.stash[OPEN_SOCKETS] = check = OpenSocketCheck()
     config.pluginmanager.register(check)
 

@@ -133,6 +133,7 @@ def read(terminal: int) -> bytes:
         return b""
 
 
+@pytest.mark.long
 def test_no_command_prints_colors(commands: Commands) -> None:
     query = made(commands)[0].split()[0]
     inputs = json.dumps({"body": BODY})

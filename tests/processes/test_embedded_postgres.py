@@ -440,14 +440,8 @@ def test_a_killed_server_recovers(seeded: Lab) -> None:
     assert query(used.dsn(), "SELECT n FROM kept") == 7, "the socket is where it was"
 
 
-@pytest.mark.parametrize(
-    "moment",
-    [
-        "cluster.partial/PG_VERSION",
-        pytest.param("cluster.partial/base/1", marks=pytest.mark.long),
-        pytest.param("cluster", marks=pytest.mark.long),
-    ],
-)
+@pytest.mark.long
+@pytest.mark.parametrize("moment", ["cluster.partial/PG_VERSION", "cluster.partial/base/1", "cluster"])
 def test_a_killed_start_leaves_no_partial_cluster(lab: Lab, moment: str) -> None:
     user = lab.spawn()
     eventually((lab.folder / "data" / moment).exists, moment)

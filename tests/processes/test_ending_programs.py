@@ -195,6 +195,7 @@ async def test_running_calls_finish_or_are_handed_over(service: Service, calls: 
         ]
 
 
+@pytest.mark.long
 async def test_a_second_ctrl_c_ends_the_waiting(service: Service, calls: Calls) -> None:
     """It would wait for a minute."""
     async with Program.running(service, "signal", "60") as program:
@@ -242,7 +243,8 @@ async def test_a_stuck_thread_keeps_its_program_but_not_its_call(
         assert await program.ended() == -signal.SIGINT
 
 
-@pytest.mark.parametrize("number", [signal.SIGKILL, pytest.param(signal.SIGTERM, marks=pytest.mark.long)])
+@pytest.mark.long
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
 async def test_claims_of_a_killed_program_expire(
     service: Service, calls: Calls, number: signal.Signals
 ) -> None:

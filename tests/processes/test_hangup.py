@@ -12,6 +12,8 @@ import pytest
 
 from tests.support.service import END_WITHIN_S, ROOT, copy_data_directory, folder, plain_environment
 
+pytestmark = pytest.mark.long
+
 COMMANDS = {
     "serve": (["serve", "--port", "0"], "Plangate listens on "),
     "worker": (["worker"], "Plangate worker runs"),

@@ -42,6 +42,7 @@ def received(connection: socket.socket) -> bytes:
     return got
 
 
+@pytest.mark.long
 def test_slow_clients_get_an_error_and_no_defect_is_logged(at: Path) -> None:
     with serving(at) as service:
         headers = {"authorization": f"Bearer {service.key}", "plangate-tenant": "acme"}

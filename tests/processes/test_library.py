@@ -941,6 +941,7 @@ sys.stdin.readline()
 """
 
 
+@pytest.mark.long
 async def test_without_an_address_the_library_starts_a_service(folder: Path) -> None:
     """Who opens a runtime again finds the same service and the same data at once; other data have a service of
     their own."""

@@ -178,6 +178,7 @@ async def test_every_body_is_there_though_files_are_written_meanwhile(
             assert len(b"".join(pieces)) == row["size_bytes"]
 
 
+@pytest.mark.long
 async def test_a_backup_of_an_earlier_schema_is_restored_and_upgraded(
     site: Deployment, blank: Deployment, to: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

@@ -210,6 +210,7 @@ async def serving(site: Deployment) -> AsyncIterator[tuple[str, asyncio.subproce
         await process.wait()
 
 
+@pytest.mark.long
 async def test_another_process_finishes_the_removal_of_a_killed_one(
     cluster: Cluster, site: Deployment, owner: asyncpg.Connection
 ) -> None:

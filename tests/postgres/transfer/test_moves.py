@@ -39,6 +39,8 @@ from tests.support.cluster import Cluster, as_superuser
 from tests.support.whole_tenant import everything, fill, pages
 from tests.support.world import World, world
 
+pytestmark = pytest.mark.long
+
 QUICK = FeatureLimits(worker_tick_s=0.05)
 
 

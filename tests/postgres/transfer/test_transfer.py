@@ -36,6 +36,8 @@ from tests.support.cluster import Cluster, superuser_dsn
 from tests.support.whole_tenant import RARE_ROWS, everything, fill
 from tests.support.world import World, world
 
+pytestmark = pytest.mark.long
+
 PASSPHRASE = "correct horse battery staple"
 OTHER_MASTER = b"the master key of another cell.."
 

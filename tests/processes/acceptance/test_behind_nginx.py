@@ -90,6 +90,7 @@ def several(model: SlowModel) -> Iterator[House]:
         made.close()
 
 
+@pytest.mark.long
 def test_a_process_refuses_requests_before_it_stops_listening(several: House) -> None:
     """The last second of a process: every request is a 503 without an effect, also on a connection from before."""
     service = several.serve("--no-worker")

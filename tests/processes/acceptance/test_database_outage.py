@@ -75,6 +75,7 @@ def test_the_service_recovers_by_itself(house: House, model: SlowModel, how: sig
         used.release()
 
 
+@pytest.mark.long
 def test_a_lost_data_directory_is_not_recreated(house: House) -> None:
     """It may be a disk that is not mounted: an empty one in its place would answer, and know nothing."""
     query = house.submit(house.register(specs.notices()), specs.plan_and_execute())
@@ -94,6 +95,7 @@ def test_a_lost_data_directory_is_not_recreated(house: House) -> None:
     assert house.get(f"/queries/{query}")["id"] == query
 
 
+@pytest.mark.long
 def test_an_unresponsive_database_counts_as_unavailable(house: House, model: SlowModel) -> None:
     """Its processes stand still: no request waits for them, and all goes on when they do."""
     runtime = house.register(specs.talker("talk", model.provider("openai")))

@@ -12,6 +12,8 @@ from tests.processes.acceptance.house import House, eventually
 from tests.processes.acceptance.test_killed_writes import Step
 from tests.support.sources import make_sqlite
 
+pytestmark = pytest.mark.long
+
 POINTS = {
     "before the first table": ("catalog_entries", "BEFORE INSERT", "NEW.id = 'table:shop.customers'"),
     "between two tables": ("catalog_entries", "BEFORE INSERT", "NEW.id = 'table:shop.orders'"),

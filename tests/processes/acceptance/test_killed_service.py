@@ -30,7 +30,8 @@ def talking(house: House, model: SlowModel, kind: str, seconds: float) -> tuple[
 # --- in a model turn
 
 
-@pytest.mark.parametrize("kind", ["anthropic", pytest.param("openai", marks=pytest.mark.long)])
+@pytest.mark.long
+@pytest.mark.parametrize("kind", ["anthropic", "openai"])
 def test_a_truncated_model_turn_is_repeated(house: House, model: SlowModel, kind: str) -> None:
     prompt, reader = talking(house, model, kind, 1.0)
     killed = house.restart()
@@ -131,6 +132,7 @@ def dispatching(house: House, forms: list[tuple[str, bool]], actions: int = 3) -
 NAMES = ("actions", "actions.notify", "actions.call", "lookup")
 
 
+@pytest.mark.long
 def test_a_dispatcher_that_keeps_its_claim_is_trusted(house: House) -> None:
     """The service dies and comes back within the claims' leases: every action arrives once, and its result counts."""
     ledger = house.ledger()
@@ -147,6 +149,7 @@ def test_a_dispatcher_that_keeps_its_claim_is_trusted(house: House) -> None:
         assert plan_of(house, reader)["status"] == "executed"
 
 
+@pytest.mark.long
 def test_a_dispatcher_that_dies_leaves_the_outcome_unknown(house: House) -> None:
     """`safe` is offered again under the same key; `never` is unknown until a person says what became of it."""
     ledger = house.ledger()
@@ -177,6 +180,7 @@ def test_a_dispatcher_that_dies_leaves_the_outcome_unknown(house: House) -> None
         assert set(arrivals(ledger, reader.query_id).values()) == {2 if outcome == "retry" else 1}
 
 
+@pytest.mark.long
 def test_a_late_result_is_only_evidence(house: House) -> None:
     """The claims lapse while the service is away; the dispatcher that comes late is told so."""
     ledger = house.ledger()

@@ -74,6 +74,7 @@ def test_the_other_worker_takes_over_from_a_killed_one(patient: House, model: Sl
     assert second.stop() < 10
 
 
+@pytest.mark.long
 def test_a_stopping_worker_hands_over_at_once(patient: House, model: SlowModel) -> None:
     first = patient.worker()
     prompt, reader = talking(patient, model, 2.5)

@@ -63,6 +63,7 @@ def test_a_draining_process_serves_and_starts_no_query(draining: House) -> None:
     following.kill()
 
 
+@pytest.mark.long
 def test_a_second_signal_ends_the_drain(draining: House) -> None:
     draining.env["PLANGATE_DRAIN_S"] = "300"
     service = draining.serve()

@@ -35,6 +35,7 @@ def traced(collector: OtlpReceiver) -> Iterator[House]:
         made.close()
 
 
+@pytest.mark.long
 def test_a_query_is_one_trace_through_parking_and_kill(traced: House, collector: OtlpReceiver) -> None:
     ledger = traced.ledger()
     reader = traced.start(traced.register(specs.notices()), specs.plan_and_execute())

@@ -303,6 +303,7 @@ def test_the_deepest_lines_are_dropped_first_and_counted() -> None:
     assert [one.what for one in flat] == [*(f"a{n}" for n in range(9)), "91 more: --all shows them"]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("width", "height"), [(40, 60), (80, 24), (200, 40)])
 def test_ten_thousand_records_fit_on_a_screen(height: int, width: int) -> None:
     below = [record("a", "root", "agent", "chief")]

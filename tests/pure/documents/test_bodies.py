@@ -44,7 +44,6 @@ MAX_BYTES = 16 * 1024 * 1024
 
 
 @given(st.none() | st.dictionaries(keys, values, max_size=3), st.lists(changes, max_size=8))
-@settings(max_examples=200)
 def test_writes_and_their_fold_are_the_same(base: Any, wanted: list[Change]) -> None:
     """Also from nothing, and what is refused leaves everything as it was."""
     first = b"" if base is None else orjson.dumps(base)

@@ -8,7 +8,7 @@ from functools import reduce
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from plangate.spec.variables import MISSING, Expression, Segment, parse, resolve_path
 
@@ -121,7 +121,6 @@ def exact(value: Any) -> str:
 
 
 @given(st.dictionaries(keys, values, max_size=3), st.lists(writes, max_size=12), st.integers(0, 12))
-@settings(max_examples=200)
 def test_a_log_folds_the_same_from_any_point(base: Any, wanted: list[DocumentWrite], cut: int) -> None:
     """What is refused is not in the log; the fold from a document in the middle is the fold from the beginning; and
     nothing that came in is changed."""
@@ -140,7 +139,6 @@ def test_a_log_folds_the_same_from_any_point(base: Any, wanted: list[DocumentWri
 
 
 @given(st.dictionaries(keys, values, max_size=3), writes)
-@settings(max_examples=200)
 def test_a_set_value_is_read_back(base: Any, write: DocumentWrite) -> None:
     try:
         after = apply_write(base, DocumentWrite(write.path, "set", write.value))
@@ -151,7 +149,6 @@ def test_a_set_value_is_read_back(base: Any, write: DocumentWrite) -> None:
 
 
 @given(values)
-@settings(max_examples=200)
 def test_a_glimpse_is_short_json(value: Any) -> None:
     assert len(json.dumps(glimpse_value(value))) < 4000
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import orjson
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from plangate.spec.variables import VariablePath
 
@@ -238,7 +238,6 @@ def exact(value: Any) -> str:
 
 
 @given(json_values, json_values, st.lists(texts, max_size=5))
-@settings(max_examples=200)
 def test_a_helper_fills_as_the_service_does(v: Any, w: Any, used: list[str]) -> None:
     """Byte for byte, also through the record; and nothing that came in is looked at again."""
     documents = {STATE: {"v": v}, DATA: {"w": w}}

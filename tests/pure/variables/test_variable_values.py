@@ -7,7 +7,7 @@ from typing import Any
 
 import orjson
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from plangate.spec.variables import Segment, VariablePath
 
@@ -183,7 +183,6 @@ json_values = st.recursive(
 
 
 @given(json_values, st.lists(st.sampled_from(["†state.v", "††x", "plain", "†state"]), max_size=4))
-@settings(max_examples=200)
 def test_values_are_unchanged(value: Any, texts: list[str]) -> None:
     state = {"v": value}
     wanted = {"†state.v": value, "††x": "†x", "plain": "plain", "†state": state}
