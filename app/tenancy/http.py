@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import re
+import threading
 from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -50,6 +51,9 @@ MAX_PAGE = 500
 MAX_NAME_CHARS = 100
 
 
+_building = threading.RLock()
+
+
 def operation_id(route: APIRoute) -> str:
     """Return the id of an operation in the API document, which generators make a function of: the name of the function
     that answers it, in camelCase. So it says what is done to what, without the path."""
@@ -73,12 +77,15 @@ class NamedRoute(APIRoute):
         self.name = options.get("name") or get_name(endpoint)
 
     def __getattr__(self, name: str) -> Any:
-        """Build the route, and return an attribute that it has from then on."""
-        build = self.__dict__.pop("_build", None)
-        if build is None:
-            raise AttributeError(f"{type(self).__name__} has no attribute {name!r}")
-        build()
-        return getattr(self, name)
+        """Build the route, and return an attribute that it has from then on. A thread waits for another one that builds."""
+        with _building:
+            build = self.__dict__.pop("_build", None)
+            if build is not None:
+                build()
+        try:
+            return self.__dict__[name]
+        except KeyError:
+            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}") from None
 
 
 class GatedRoute(NamedRoute):
