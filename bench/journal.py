@@ -41,7 +41,7 @@ class Load:
         return f"{self.queries} × {self.events}"
 
 
-LOADS = (Load(1, 1), Load(8, 1), Load(64, 1), Load(500, 1), Load(64, 10), Load(250, 10))
+LOADS = (Load(1, 1), Load(8, 1), Load(64, 1), Load(500, 1), Load(12, 10), Load(64, 10), Load(250, 10))
 PHASE_S, QUICK_PHASE_S = 8.0, 2.0
 WARM_S = 1.0
 

@@ -109,7 +109,7 @@ def test_a_person_at_a_terminal_confirms(
     "words",
     [
         pytest.param(["work", "{query}"], id="work"),
-        pytest.param(["watch", "{query}"], id="watch"),
+        pytest.param(["watch", "{query}"], id="watch", marks=pytest.mark.long),
         pytest.param(["openapi"], id="openapi", marks=pytest.mark.long),  # it loads the service three times
     ],
 )

@@ -108,6 +108,7 @@ def wait_for_status(http: httpx.Client, approval: dict[str, Any], status: str) -
     return result
 
 
+@pytest.mark.long
 def test_a_key_or_a_ticket_signs_in_and_leaves_no_trace(browser: Browser, service: Service) -> None:
     requests: list[str] = []
     with browser_profile(browser) as context:
@@ -213,6 +214,7 @@ def test_the_first_view_is_small_and_the_policy_strict(service: Service) -> None
     assert total < 300_000
 
 
+@pytest.mark.long
 def test_a_reviewer_approves_a_plan_by_its_bytes(page: Page, service: Service, http: httpx.Client) -> None:
     approval = propose(http, {"reason": EVIL, "actions": ACTIONS}, "approve-it")
     row = page.get_by_role("link", name="Routing").first

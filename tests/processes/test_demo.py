@@ -139,6 +139,7 @@ def test_the_ledger_has_a_row_for_each_flight(lab: Lab, first: subprocess.Comple
     assert {row[0] for row in lab.ledger("SELECT DISTINCT amount FROM vouchers")} >= {"75.00", "200.00"}
 
 
+@pytest.mark.long
 def test_no_flight_is_in_agent_records(
     lab: Lab, first: subprocess.CompletedProcess[str], rows: set[str]
 ) -> None:
@@ -158,6 +159,7 @@ def test_no_flight_is_in_agent_records(
     assert all(row in value for row in rows)
 
 
+@pytest.mark.long
 def test_the_lines_at_the_end_work(lab: Lab, first: subprocess.CompletedProcess[str]) -> None:
     if not shutil.which("curl"):
         pytest.skip("there is no curl")

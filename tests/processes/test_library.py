@@ -426,6 +426,7 @@ async def test_a_local_predicate_decides_whether_approval_is_required(server: Se
 # Outages.
 
 
+@pytest.mark.long
 async def test_a_killed_service_loses_and_repeats_nothing(server: Server) -> None:
     begun, go_on = asyncio.Event(), asyncio.Event()
     calls: list[int] = []
@@ -968,6 +969,7 @@ async def test_without_an_address_the_library_starts_a_service(folder: Path) -> 
     assert not alive(second)
 
 
+@pytest.mark.long
 async def test_a_service_ends_with_the_program_that_is_killed(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

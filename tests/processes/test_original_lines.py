@@ -375,7 +375,8 @@ print(LocalService._running[0].pid)
 """
 
 
-@pytest.mark.parametrize("kind", [pytest.param("async", marks=pytest.mark.long), "sync"])
+@pytest.mark.long
+@pytest.mark.parametrize("kind", ["async", "sync"])
 def test_a_dropped_runtime_warns_once_and_leaves_no_process(kind: str) -> None:
     with folder() as at:
         copy_data_directory(at / "data", {})

@@ -24,7 +24,6 @@ from app.llm.provider import (
     ServerFault,
     Unreachable,
 )
-from app.llm.vertex import VertexProvider
 from tests.processes.aimock.vendor_server import (
     Answer,
     VendorServer,
@@ -335,6 +334,8 @@ async def test_a_service_account_signs_its_token(server: VendorServer) -> None:
 
 
 async def test_each_turn_has_its_own_token(server: VendorServer) -> None:
+    from app.llm.vertex import VertexProvider  # noqa: PLC0415 - loads an SDK, in each process that collects the tests
+
     tokens = iter(["of the start", "first", "second"])
     place = {"project": "p", "region": "r", "base_url": f"{server.url}/v1"}
     provider = VertexProvider(lambda: next(tokens), None, None, **place)
