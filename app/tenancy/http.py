@@ -63,13 +63,13 @@ def operation_id(route: APIRoute) -> str:
 class NamedRoute(APIRoute):
     """A route whose operation has the name of the function.
 
-    It knows its path, methods and name, and builds the rest when something asks for it: the first request, or the API
-    document. Building all routes takes a fifth of the time in which the service is imported.
+    At first it has only its path, methods and name. The first request or the API document builds the rest: building all
+    routes takes a sixth of the CPU of importing the service.
     """
 
     def __init__(self, path: str, endpoint: Callable[..., Any], **options: Any) -> None:
         options["generate_unique_id_function"] = operation_id
-        self._build: Callable[[], None] | None = partial(super().__init__, path, endpoint, **options)
+        self._build: Callable[[], None] = partial(super().__init__, path, endpoint, **options)
         self.path = path
         self.endpoint = endpoint
         self.path_regex, self.path_format, self.param_convertors = compile_path(path)
@@ -77,7 +77,7 @@ class NamedRoute(APIRoute):
         self.name = options.get("name") or get_name(endpoint)
 
     def __getattr__(self, name: str) -> Any:
-        """Build the route, and return an attribute that it has from then on. A thread waits for another one that builds."""
+        """Build the route, and return an attribute that it has from then on. If another thread builds one, wait for it."""
         with _building:
             build = self.__dict__.pop("_build", None)
             if build is not None:
